@@ -1,0 +1,65 @@
+# Needs python3 (3.11 or later), make and the network, no more: every target sets up what it uses.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DISTS  := core providers/bashkit
+READY  := $(VENV)/.ready
+
+# What is type checked; folders that are still to come are left out.
+SOURCES := $(DISTS:%=%/src)
+EXTRAS  := $(wildcard conftest.py tests bench examples tools/*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv system demo test check conform bench docs nightly lock format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+venv: $(READY)  ## .venv, with every dist in it, editable
+
+# pyproject.toml belongs to what is installed: entry points and scripts come from it.
+$(READY): requirements.txt $(DISTS:%=%/pyproject.toml)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(DISTS:%=-e %)
+	@touch $@
+
+system:  ## what tests need from the system: installs it (root on Debian) or says what is missing
+	@tools/setup-system
+
+demo: venv  ## a real job, from nothing to its outcome
+	$(BIN)/python examples/demo.py
+
+test: venv system  ## all tests but the long ones
+	$(BIN)/python -m pytest
+
+check: venv  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES) $(EXTRAS)
+	$(BIN)/lint-imports
+
+format: venv  ## rewrites the sources in the one format
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+conform: venv system  ## the contract's tests on every provider
+	$(BIN)/python -m pytest tests/providers
+
+bench: venv  ## ratios against the raw floor and peers, as JSON
+	$(BIN)/python -m bench
+
+docs: venv  ## runs every code block of the docs
+	$(BIN)/python -m pytest tests/docs
+
+nightly: venv system  ## all tests, the long ones too, with far more examples
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m ""
+
+lock: venv  ## compiles requirements.in anew
+	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+		--custom-compile-command "make lock"
+
+clean:  ## removes the venv, caches and build outputs
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -1,0 +1,1 @@
+"""Sandboxed compute on any target, with one contract that every provider keeps."""

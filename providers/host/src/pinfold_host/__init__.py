@@ -1,0 +1,1 @@
+"""The host provider: processes on this machine, plain or in namespaces."""
