@@ -1,0 +1,59 @@
+"""What the repository's files may and may not say."""
+
+import re
+import subprocess
+
+import pytest
+
+# Spelled in parts, so that this file passes its own test.
+REGISTRIES = [
+    "py" + "pi.org",
+    "python" + "hosted.org",
+    "deb." + "debian.org",
+    "registry." + "npmjs.org",
+    "registry-1." + "docker.io",
+    "proxy." + "golang.org",
+]
+# A path that only one machine has: of a home, of a temporary folder's session, of a work place.
+MACHINE_PATHS = re.compile(rb"(?<![\w.:/$~*)}>-])/(?:home|Users|root|work)/(?!\.\.\.)[\w.-]+")
+
+
+def found(tracked, pattern: re.Pattern[bytes], root) -> list[str]:
+    return [
+        f"{file.relative_to(root)}: {match.group().decode()}"
+        for file in tracked
+        for match in pattern.finditer(file.read_bytes())
+    ]
+
+
+def test_no_file_names_a_registry(tracked, root):
+    hosts = re.compile("|".join(map(re.escape, REGISTRIES)).encode(), re.IGNORECASE)
+    assert hosts.search(f"see https://{REGISTRIES[0]}/simple".encode())
+    assert found(tracked, hosts, root) == []
+
+
+def test_no_file_holds_the_path_of_a_machine(tracked, root):
+    assert MACHINE_PATHS.search(b"open('" + b"/home" + b"/user/x')")
+    assert found(tracked, MACHINE_PATHS, root) == []
+    here = re.compile(re.escape(str(root)).encode() + rb"\b")
+    assert found(tracked, here, root) == []
+
+
+def test_no_file_is_a_uv_lock_or_a_build_output(tracked):
+    names = {file.name for file in tracked}
+    assert "uv.lock" not in names
+    assert not {file.suffix for file in tracked} & {".pyc", ".whl", ".egg-info"}
+
+
+@pytest.mark.parametrize("name", ["uv.lock", ".venv/x", ".hypothesis/x", "core/dist/x", "a/b.pyc"])
+def test_git_ignores_what_is_made(name, root):
+    assert (
+        subprocess.run(["git", "check-ignore", "-q", name], cwd=root, check=False).returncode == 0
+    )
+
+
+def test_the_scripts_are_executable_and_sound(root):
+    for name, shell in ((".ci/run", "bash"), ("tools/setup-system", "sh")):
+        script = root / name
+        assert script.stat().st_mode & 0o111, name
+        subprocess.run([shell, "-n", script], check=True)
