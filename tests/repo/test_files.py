@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,15 @@ REGISTRIES = [
     "registry-1." + "docker.io",
     "proxy." + "golang.org",
 ]
-# A path that only one machine has: of a home, of a temporary folder's session, of a work place.
-MACHINE_PATHS = re.compile(rb"(?<![\w.:/$~*)}>-])/(?:home|Users|root|work)/(?!\.\.\.)[\w.-]+")
+
+
+def machine_paths(root: Path) -> re.Pattern[bytes]:
+    """Where the work tree, its neighbours and this user's files are: paths of two parts or more."""
+    here = {path for path in (root, root.parent, Path.home()) if len(path.parts) > 2}
+    outside = [rb"\.\./" + b"shared"]
+    return re.compile(
+        rb"(?<![\w.-])(?:%s)(?![\w-])" % b"|".join([*map(re.escape, map(bytes, here)), *outside])
+    )
 
 
 def found(tracked, pattern: re.Pattern[bytes], root) -> list[str]:
@@ -33,10 +41,10 @@ def test_no_file_names_a_registry(tracked, root):
 
 
 def test_no_file_holds_the_path_of_a_machine(tracked, root):
-    assert MACHINE_PATHS.search(b"open('" + b"/home" + b"/user/x')")
-    assert found(tracked, MACHINE_PATHS, root) == []
-    here = re.compile(re.escape(str(root)).encode() + rb"\b")
-    assert found(tracked, here, root) == []
+    paths = machine_paths(root)
+    assert paths.search(b"open('../" + b"shared/x')")
+    assert not paths.search(f"{root}spaces/x some{root}/x".encode())
+    assert found(tracked, paths, root) == []
 
 
 def test_no_file_is_a_uv_lock_or_a_build_output(tracked):
