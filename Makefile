@@ -20,6 +20,7 @@ venv: $(READY)  ## .venv, with every dist in it, editable
 
 # pyproject.toml belongs to what is installed: entry points and scripts come from it.
 $(READY): requirements.txt $(DISTS:%=%/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pinfold needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(DISTS:%=-e %)
