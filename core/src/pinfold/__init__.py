@@ -1,1 +1,1 @@
-"""Sandboxed compute on any target, with one contract that every provider keeps."""
+"""pinfold: sandboxed compute behind one contract."""

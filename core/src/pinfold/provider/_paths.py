@@ -1,0 +1,57 @@
+"""Guest paths, as callers name them (FS-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from pinfold.errors import InvalidArgument, OutsideWorkspace
+from pinfold.spec import WORKSPACE
+
+__all__ = ["guest_path"]
+
+
+def guest_path(
+    path: PurePosixPath | str,
+    roots: Sequence[PurePosixPath] = (),
+    *,
+    what: str = "the path",
+) -> PurePosixPath:
+    """Return `path` when it lies, by its text, in the workspace or a writable root.
+
+    This judges names only. That the thing named lies there too is the provider's to enforce, with
+    no gap between check and use (FS-2).
+
+    Args:
+        path: absolute, in the caller's view.
+        roots: writable roots besides the workspace.
+        what: how to call it in an error.
+
+    Raises:
+        InvalidArgument: relative, with `..`, with NUL, or text that stands for no bytes.
+        OutsideWorkspace: elsewhere, look-alikes such as /workspacefoo included.
+    """
+    if not isinstance(path, (str, PurePosixPath)):
+        raise InvalidArgument(f"{what} is a path, not {type(path).__name__}")
+    text = str(path)
+    if "\0" in text:
+        raise InvalidArgument(f"{what} has a NUL byte")
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{what} has a surrogate that stands for no byte") from None
+    pure = PurePosixPath(text)
+    if not pure.is_absolute():
+        raise InvalidArgument(f"{what} is relative: {text!r}", hint=f"start it with {WORKSPACE}")
+    if ".." in pure.parts:
+        raise InvalidArgument(f"{what} has '..': {text!r}", hint="name the place directly")
+    if text.startswith("//"):  # POSIX leaves its meaning open; PurePosixPath keeps it
+        pure = PurePosixPath("/" + text.lstrip("/"))
+    if not any(pure == root or root in pure.parents for root in (WORKSPACE, *roots)):
+        allowed = ", ".join(str(root) for root in (WORKSPACE, *roots))
+        raise OutsideWorkspace(
+            f"{what} is outside the workspace: {text!r}",
+            hint=f"name something under {allowed}",
+            details={"path": text},
+        )
+    return pure

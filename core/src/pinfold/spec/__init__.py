@@ -1,0 +1,54 @@
+"""Specifications as frozen data, with one converter, canonical JSON and digests (SP)."""
+
+from __future__ import annotations
+
+from pinfold.spec._convert import CONTRACT as CONTRACT
+from pinfold.spec._convert import converter as converter
+from pinfold.spec._convert import from_json as from_json
+from pinfold.spec._convert import read as read
+from pinfold.spec._convert import to_canonical as to_canonical
+from pinfold.spec._convert import to_json as to_json
+from pinfold.spec._json import JsonObject as JsonObject
+from pinfold.spec._json import canonical_json as canonical_json
+from pinfold.spec._json import digest_of as digest_of
+from pinfold.spec._json import freeze as freeze
+from pinfold.spec._json import json_faults as json_faults
+from pinfold.spec._json import thaw as thaw
+from pinfold.spec._limits import BOOTSTRAP_TIMEOUT_SECONDS as BOOTSTRAP_TIMEOUT_SECONDS
+from pinfold.spec._limits import CREATE_TIMEOUT_SECONDS as CREATE_TIMEOUT_SECONDS
+from pinfold.spec._limits import EXEC_TIMEOUT_SECONDS as EXEC_TIMEOUT_SECONDS
+from pinfold.spec._limits import IDLE_AFTER_SECONDS as IDLE_AFTER_SECONDS
+from pinfold.spec._limits import KILL_GRACE_SECONDS as KILL_GRACE_SECONDS
+from pinfold.spec._limits import OUTPUT_CAP_BYTES as OUTPUT_CAP_BYTES
+from pinfold.spec._limits import PROBE_TIMEOUT_SECONDS as PROBE_TIMEOUT_SECONDS
+from pinfold.spec._limits import RETURN_GRACE_SECONDS as RETURN_GRACE_SECONDS
+from pinfold.spec._limits import TERM_GRACE_SECONDS as TERM_GRACE_SECONDS
+from pinfold.spec._limits import WORKSPACE as WORKSPACE
+from pinfold.spec._limits import Limits as Limits
+from pinfold.spec._model import Bootstrap as Bootstrap
+from pinfold.spec._model import Containment as Containment
+from pinfold.spec._model import Filesystem as Filesystem
+from pinfold.spec._model import HostPattern as HostPattern
+from pinfold.spec._model import Lifecycle as Lifecycle
+from pinfold.spec._model import Network as Network
+from pinfold.spec._model import ResolvedBootstrap as ResolvedBootstrap
+from pinfold.spec._model import ResolvedContainment as ResolvedContainment
+from pinfold.spec._model import ResolvedFilesystem as ResolvedFilesystem
+from pinfold.spec._model import ResolvedLifecycle as ResolvedLifecycle
+from pinfold.spec._model import ResolvedSpec as ResolvedSpec
+from pinfold.spec._model import ResolvedTarget as ResolvedTarget
+from pinfold.spec._model import Spec as Spec
+from pinfold.spec._model import Target as Target
+from pinfold.spec._model import WritableRoot as WritableRoot
+from pinfold.spec._pinned import PinnedSpec as PinnedSpec
+from pinfold.spec._secrets import has_secret_name as has_secret_name
+from pinfold.spec._secrets import has_secret_shape as has_secret_shape
+from pinfold.spec._values import UNSET as UNSET
+from pinfold.spec._values import Durability as Durability
+from pinfold.spec._values import Escalation as Escalation
+from pinfold.spec._values import IdleAction as IdleAction
+from pinfold.spec._values import Kind as Kind
+from pinfold.spec._values import Level as Level
+from pinfold.spec._values import NetworkMode as NetworkMode
+from pinfold.spec._values import TreeKill as TreeKill
+from pinfold.spec._values import Unset as Unset
