@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import attrs
 
@@ -91,7 +92,7 @@ class Descriptor:
     capabilities: Callable[[ResolvedSpec], Capabilities] = attrs.field(repr=False)
     features: Callable[[ResolvedSpec], Features] = attrs.field(repr=False)
     limits: Callable[[ResolvedSpec], Limits] = attrs.field(default=lambda _: Limits(), repr=False)
-    options: type = NoOptions
+    options: type[Any] = NoOptions
     requires_connection: bool = False
     dist: str = ""
 

@@ -38,6 +38,16 @@ _MISSING = object()
 # --- reading --------------------------------------------------------------------------------
 
 
+def _string(value: Any, _: Any) -> str:
+    if type(value) is not str:
+        raise Faulty([_wrong_type("a string", value)])
+    if not value.isascii():
+        faults = json_faults(value)
+        if faults:
+            raise Faulty(faults)
+    return value
+
+
 def _scalar(kind: type, article: str) -> Callable[[Any, Any], Any]:
     def structure(value: Any, _: Any) -> Any:
         if type(value) is kind:
@@ -69,9 +79,7 @@ def _item(new_type: Any) -> Callable[[Any, Any], Any]:
     constraint = ITEM_CONSTRAINTS[new_type]
 
     def structure(value: Any, _: Any) -> Any:
-        if type(value) is not str:
-            raise Faulty([_wrong_type("a string", value)])
-        faults = list(constraint.faults(value))
+        faults = list(constraint.faults(_string(value, str)))
         if faults:
             raise Faulty(faults)
         return value
@@ -86,9 +94,7 @@ def _object(value: Any, _: Any) -> JsonObject:
 
 
 def _path(value: Any, _: Any) -> PurePosixPath:
-    if type(value) is not str:
-        raise Faulty([_wrong_type("a string", value)])
-    return PurePosixPath(value)
+    return PurePosixPath(_string(value, str))
 
 
 def _class_factory(cls: Any, conv: cattrs.Converter) -> Callable[[Any, Any], Any]:
@@ -146,8 +152,8 @@ def _list_factory(kind: Any, conv: cattrs.Converter) -> Callable[[Any, Any], Any
     return structure
 
 
-def _make_converter() -> cattrs.Converter:
-    conv = cattrs.Converter(detailed_validation=True, forbid_extra_keys=True)
+def _make_converter(*, detailed: bool) -> cattrs.Converter:
+    conv = cattrs.Converter(detailed_validation=detailed, forbid_extra_keys=True)
     conv.register_structure_hook_factory(attrs.has, _class_factory)
     conv.register_structure_hook_factory(_is_list, _list_factory)
     conv.register_structure_hook_factory(_is_optional, _optional_factory)
@@ -156,12 +162,12 @@ def _make_converter() -> cattrs.Converter:
     )
     conv.register_structure_hook_func(_is_object, _object)
     for kind, article in (
-        (str, "a string"),
         (int, "a whole number"),
         (float, "a number"),
         (bool, "true or false"),
     ):
         conv.register_structure_hook(kind, _scalar(kind, article))
+    conv.register_structure_hook(str, _string)
     conv.register_structure_hook(PurePosixPath, _path)
     for new_type in ITEM_CONSTRAINTS:
         conv.register_structure_hook(new_type, _item(new_type))
@@ -169,7 +175,10 @@ def _make_converter() -> cattrs.Converter:
 
 
 #: The project's converter. Providers' option classes are read by it too.
-converter = _make_converter()
+converter = _make_converter(detailed=True)
+
+# The same without the bookkeeping of places: sound documents, the usual case, are read by it.
+_quick = _make_converter(detailed=False)
 
 
 def _safe_key(key: object) -> str | None:
@@ -246,11 +255,10 @@ def read(document: Any, cls: type[T]) -> tuple[T | None, tuple[Fault, ...], froz
             places.add(fault.pointer)
         return places
 
-    faults = json_faults(document)
-    if faults:
-        places = note(faults)
-        cut |= places
-        document = _without(document, places)
+    try:
+        return _quick.structure(document, cls), (), frozenset()
+    except Exception:  # noqa: BLE001, S110 - read again, with every fault
+        pass
     while document is not _MISSING:
         try:
             return converter.structure(document, cls), _sorted(found), frozenset(cut)
