@@ -1,0 +1,9 @@
+"""An instance made from one primitive: spawning a process in a place with a POSIX shell."""
+
+from __future__ import annotations
+
+from pinfold.posix._guest import Guest as Guest
+from pinfold.posix._guest import Process as Process
+from pinfold.posix._guest import SupervisedProcess as SupervisedProcess
+from pinfold.posix._guest import SupervisingGuest as SupervisingGuest
+from pinfold.posix._guest import TerminalGuest as TerminalGuest
