@@ -1,0 +1,192 @@
+"""The register of ephemeral sandboxes (LC-9): who holds what, so that nothing outlives its holder.
+
+A sandbox without a store is known to its controller alone. Before anything of it exists it is
+entered here: a lock file that the controller holds locked for as long as it lives, and beside it a
+record of the instances made. The operating system drops the lock however the controller ends;
+`gc` then finds a lock that is free, and ends what the record names.
+
+::
+
+    <folder>/register.json      {"version": 1, "store": "<uuid>"}
+    <folder>/<sandbox>.lock     held while its controller lives
+    <folder>/<sandbox>.json     {"version": 1, "sandbox": ..., "refs": [...]}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pinfold.errors import InvalidArgument, Locked, Unavailable
+from pinfold.provider import InstanceRef
+from pinfold.spec import from_json, to_json
+
+__all__ = ["Claim", "Register"]
+
+_VERSION = 1
+
+
+class Claim:
+    """One sandbox in the register, its lock held by this process until `close` or `release`.
+
+    Attributes:
+        sandbox: its id.
+        refs: the instances made for it, oldest first.
+    """
+
+    def __init__(self, folder: Path, sandbox: str, lock: int) -> None:
+        self.sandbox = sandbox
+        self._record = folder / f"{sandbox}.json"
+        self._lock_path = folder / f"{sandbox}.lock"
+        self._lock: int | None = lock
+        self.refs: tuple[InstanceRef, ...] = _read_refs(self._record)
+
+    def add(self, ref: InstanceRef) -> None:
+        """Enter an instance; to be called before it exists."""
+        self.refs = (*self.refs, ref)
+        record = {
+            "version": _VERSION,
+            "sandbox": self.sandbox,
+            "refs": [to_json(known) for known in self.refs],
+        }
+        _write(self._record, record)
+
+    def release(self) -> None:
+        """Strike the sandbox out, once nothing of it is left; idempotent."""
+        if self._lock is not None:
+            self._record.unlink(missing_ok=True)
+            self._lock_path.unlink(missing_ok=True)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of it and leave it in the register, for `gc`; idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class Register:
+    """The register in one folder.
+
+    Args:
+        folder: `ephemeral` in the user's data folder where none is given.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        if folder is None:
+            import platformdirs
+
+            folder = platformdirs.user_data_path("pinfold") / "ephemeral"
+        self.folder = folder
+
+    @property
+    def store(self) -> str:
+        """The uuid that instances carry as their owner's `store`; made at first use."""
+        path = self.folder / "register.json"
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                return str(_read(path)["store"])
+            self._make_folder()
+            with contextlib.suppress(FileExistsError):
+                _write(path, {"version": _VERSION, "store": str(uuid.uuid4())}, exclusive=True)
+
+    def claim(self, sandbox: str) -> Claim:
+        """Enter a sandbox, before anything of it exists.
+
+        Raises:
+            Locked: it is entered already, and its controller lives.
+        """
+        if not sandbox or "/" in sandbox or sandbox.startswith("."):
+            raise InvalidArgument(f"{sandbox!r} is no sandbox id")
+        self._make_folder()
+        lock = _lock(self.folder / f"{sandbox}.lock", create=True)
+        if lock is None:
+            raise Locked(f"{sandbox} is held by another controller")
+        return Claim(self.folder, sandbox, lock)
+
+    def abandoned(self) -> Iterator[Claim]:
+        """Yield, locked, each sandbox whose controller is gone; release it once it is ended."""
+        for path in sorted(self.folder.glob("*.lock")):
+            lock = _lock(path, create=False)
+            if lock is not None:
+                yield Claim(self.folder, path.stem, lock)
+
+    def held(self) -> list[str]:
+        """Return the ids of the sandboxes whose controllers live, this process's own included."""
+        held = []
+        for path in sorted(self.folder.glob("*.lock")):
+            lock = _lock(path, create=False)
+            if lock is not None:
+                os.close(lock)
+            elif path.exists():
+                held.append(path.stem)
+        return held
+
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _lock(path: Path, *, create: bool) -> int | None:
+    """Return a descriptor that holds the lock, or None where another holds it or it is gone.
+
+    A flock belongs to the open file: another open in this same process meets it too.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise Unavailable(
+            "the register of ephemeral sandboxes needs POSIX file locks",
+            hint="use a store",
+        ) from None
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    while True:
+        try:
+            fd = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), path.stat()):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except FileNotFoundError:
+            pass  # it was struck out between open and lock
+        os.close(fd)
+
+
+def _read_refs(path: Path) -> tuple[InstanceRef, ...]:
+    try:
+        record = _read(path)
+    except FileNotFoundError:
+        return ()
+    return tuple(from_json(ref, InstanceRef) for ref in record["refs"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text())
+    if record.get("version") != _VERSION:
+        raise Unavailable(
+            f"{path.name} has version {record.get('version')!r}; this pinfold reads {_VERSION}",
+            hint="use the pinfold that wrote it",
+        )
+    return record
+
+
+def _write(path: Path, record: dict[str, Any], *, exclusive: bool = False) -> None:
+    """Put a record in place, whole; `exclusive` raises FileExistsError where one is."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    aside.write_text(json.dumps(record))
+    try:
+        if exclusive:
+            os.link(aside, path)
+        else:
+            aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

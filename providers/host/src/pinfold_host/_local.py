@@ -1,0 +1,249 @@
+"""Commands as plain processes of this machine: level none."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from pinfold.errors import Internal, NotADirectory, TooLarge, Unavailable
+from pinfold.posix import SupervisedProcess, SupervisingGuest, TerminalGuest
+from pinfold.provider import Terminal, TerminalSize
+from pinfold.spec import RETURN_GRACE_SECONDS, TreeKill
+from pinfold_host._beneath import Roots
+from pinfold_host._errors import lost, typed
+from pinfold_host._linux import O_PATH
+from pinfold_host._options import Rlimits
+from pinfold_host._process import (
+    Child,
+    Ended,
+    PipedProcess,
+    Pipes,
+    PtyTerminal,
+    set_size,
+    until_gone,
+)
+from pinfold_host._processes import can_find_marked, end_marked, signal_marked
+from pinfold_host._streams import Drain
+
+__all__ = ["COOKIE", "LocalGuest"]
+
+#: The variable that marks every process of an exec.
+COOKIE: Final = "PINFOLD_EXEC"
+
+_NOT_FOUND: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_NOT_RUNNABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR})
+_F_GETPATH: Final = 50
+_OPEN_TERMINAL: Final = 'exec <"$0" >"$0" 2>&1; exec "$@"'
+
+
+class LocalGuest(SupervisingGuest, TerminalGuest):
+    """Spawns on this machine, as this user.
+
+    Args:
+        roots: where a cwd may lie, the workspace first; paths are the caller's.
+        env: the default environment, all of it.
+        rlimits: what each command is limited to.
+        drain: reads on for jobs that outlive their exec.
+    """
+
+    def __init__(
+        self, *, roots: Roots, env: Mapping[str, str], rlimits: Rlimits, drain: Drain
+    ) -> None:
+        self._roots = roots
+        self._env = dict(env)
+        self._rlimits = rlimits
+        self._drain = drain
+        self._finds_marked = can_find_marked()
+        self.tree_kill = TreeKill.COOKIE if self._finds_marked else TreeKill.GROUP
+
+    async def spawn(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: PurePosixPath
+    ) -> SupervisedProcess:
+        """Start a command."""
+        pipes = Pipes()
+        try:
+            child = self._start(argv, env, cwd, pipes.theirs)
+        except BaseException:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
+        return PipedProcess(child, pipes, self._drain)
+
+    async def open_terminal(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: PurePosixPath,
+        size: TerminalSize,
+    ) -> Terminal:
+        """Start a command in a new terminal."""
+        master, slave = os.openpty()
+        try:
+            set_size(master, size)
+            # The first terminal that a session's leader opens becomes its own.
+            opener = ["/bin/sh", "-c", _OPEN_TERMINAL, os.ttyname(slave)]
+            child = self._start([*opener, *argv], env, cwd, [slave] * 3)
+        except BaseException:
+            os.close(master)
+            raise
+        finally:
+            os.close(slave)
+        return PtyTerminal(child, master)
+
+    def _start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: PurePosixPath,
+        streams: Sequence[int],
+    ) -> Child:
+        whole = {**self._env, COOKIE: secrets.token_hex(16), **env}
+        with contextlib.ExitStack() as stack:
+            place = self._cwd(cwd, stack)
+            try:
+                popen = subprocess.Popen(
+                    [os.fsencode(word) for word in self._rlimits.wrap(argv)],
+                    stdin=streams[0],
+                    stdout=streams[1],
+                    stderr=streams[2],
+                    env={os.fsencode(k): os.fsencode(v) for k, v in whole.items()},
+                    cwd=place,
+                    start_new_session=True,
+                    umask=0o022,
+                )
+            except OSError as error:
+                return _not_started(error, argv[0], streams[2])
+        mark = os.fsencode(f"{COOKIE}={whole[COOKIE]}")
+        if self._finds_marked:
+            return _PidfdChild(popen, mark)
+        return _GroupChild(popen)
+
+    def _cwd(self, cwd: PurePosixPath, stack: contextlib.ExitStack) -> str:
+        """Open the directory, and return a path that leads to what was opened, whatever comes."""
+        try:
+            fd = self._roots.open(cwd, O_PATH | os.O_DIRECTORY)
+        except OSError as error:
+            if self._roots.are_lost():
+                raise lost() from None
+            if error.errno == errno.ENOTDIR:
+                raise NotADirectory(f"the cwd {str(cwd)!r} is no directory") from error
+            raise typed(error, cwd) from error
+        stack.callback(os.close, fd)
+        return f"/proc/self/fd/{fd}" if O_PATH != os.O_RDONLY else _where_is(fd)
+
+
+def _where_is(fd: int) -> str:
+    """Ask macOS where an open directory is."""
+    import fcntl
+
+    return os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
+
+
+def _not_started(error: OSError, program: str, stderr: int) -> Child:
+    """Return the end of a command that is not there or can't be run, as a shell tells it (EX-2)."""
+    if error.errno in _NOT_FOUND or error.errno in _NOT_RUNNABLE:
+        text = f"{program}: {os.strerror(error.errno or 0)}\n"
+        os.write(stderr, os.fsencode(text))
+        return Ended(127 if error.errno in _NOT_FOUND else 126)
+    if error.errno == errno.E2BIG:
+        raise TooLarge(
+            "argv and env together are more than this machine lets a program be given",
+            hint="put large data into a file",
+        ) from error
+    raise Unavailable(f"this machine can't start a process now: {error.strerror}") from error
+
+
+class _PidfdChild(Child):
+    """A process on Linux; it is reaped last of all, so that its number stays its own."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], mark: bytes) -> None:
+        self._popen = popen
+        self._mark = mark
+        self._pidfd: int | None = os.pidfd_open(popen.pid)
+        self._status: int | None = None
+
+    async def wait(self) -> int:
+        if self._status is None:
+            if self._pidfd is None:
+                raise anyio.ClosedResourceError
+            await until_gone(self._pidfd)
+            self._status = _status(self._popen.pid)
+        return self._status
+
+    async def signal(self, number: int) -> None:
+        if self._popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._popen.pid, number)
+
+    async def kill_tree(self, grace_seconds: float) -> None:
+        await self.signal(signal.SIGTERM)
+        await anyio.to_thread.run_sync(self._end_marked, grace_seconds)
+        await self.signal(signal.SIGKILL)
+
+    def _end_marked(self, grace_seconds: float) -> None:
+        end = time.monotonic() + grace_seconds
+        pause = 0.005
+        while signal_marked(self._mark, signal.SIGTERM) and time.monotonic() < end:
+            time.sleep(min(pause, max(0.0, end - time.monotonic())))
+            pause = min(pause * 2, 0.1)
+        end_marked(self._mark, time.monotonic() + RETURN_GRACE_SECONDS)
+
+    def close(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+            self._popen.poll()
+
+
+def _status(pid: int) -> int:
+    """Return how a process ended that has ended, and leave it to be reaped."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    if ended is None:
+        raise Internal("a process is still running after it was told to be gone")
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+class _GroupChild(Child):
+    """A process elsewhere: its group is what can be ended."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+
+    async def wait(self) -> int:
+        return await anyio.to_thread.run_sync(
+            self._popen.wait, abandon_on_cancel=True, limiter=_waiters()
+        )
+
+    async def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, number)
+
+    async def kill_tree(self, grace_seconds: float) -> None:
+        await self.signal(signal.SIGTERM)
+        with anyio.move_on_after(grace_seconds):
+            await self.wait()
+        await self.signal(signal.SIGKILL)
+        with anyio.move_on_after(RETURN_GRACE_SECONDS):
+            await self.wait()
+
+    def close(self) -> None:
+        self._popen.poll()
+
+
+@functools.cache
+def _waiters() -> anyio.CapacityLimiter:
+    """Threads that only wait are not to take those that work."""
+    return anyio.CapacityLimiter(1_000_000)
