@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from pinfold.errors import InvalidArgument, OutsideWorkspace
 from pinfold.spec import WORKSPACE
 
-__all__ = ["guest_path"]
+__all__ = ["guest_path", "leads_out"]
 
 
 def guest_path(
@@ -55,3 +55,29 @@ def guest_path(
             details={"path": text},
         )
     return pure
+
+
+def leads_out(path: str, text: str) -> bool:
+    """Say whether a link at `path` leads out of the workspace, by its text alone (CP-2).
+
+    Args:
+        path: of the link, relative to the workspace.
+        text: the link's text; absolute ones are in the caller's view.
+    """
+    if text.startswith("/"):
+        parts = list(PurePosixPath(text).parts[1:])
+        root = list(WORKSPACE.parts[1:])
+        if parts[: len(root)] != root:
+            return True
+        parts = parts[len(root) :]
+    else:
+        parts = [*path.split("/")[:-1], *text.split("/")]
+    depth = 0
+    for part in parts:
+        if part == "..":
+            depth -= 1
+            if depth < 0:
+                return True
+        elif part not in ("", "."):
+            depth += 1
+    return False

@@ -144,11 +144,18 @@ class ProfileSet:
         self,
         choice: str | AnyLayer | None = None,
         template: Callable[[str], TemplateRevision | None] = lambda _: None,
+        *,
+        override: AnyLayer | None = None,
     ) -> Selection:
-        """Return the layers for a choice: a profile's name, an inline spec, or None (the default).
+        """Return the layers for a choice.
+
+        Args:
+            choice: a profile's name, an inline spec, or None for the default profile.
+            template: name to the current revision of a template.
+            override: a session's own layer above the profile; only where the set is configurable.
 
         Raises:
-            InvalidArgument: the policy allows no such choice.
+            InvalidArgument: the policy allows no such choice, or no override.
             NotFound: the name is no profile, or its template is unknown.
             SpecInvalid: the set itself is at fault.
         """
@@ -156,9 +163,15 @@ class ProfileSet:
         if faults:
             raise SpecInvalid(faults)
         policy = self.policy
+        above = () if override is None else (_layer(override),)
+        if above and policy is not SetMode.CONFIGURABLE:
+            raise InvalidArgument(
+                f"this set is {policy}: its profiles can't be overridden",
+                hint='leave the overrides out, or write mode = "configurable"',
+            )
         if choice is None:
             name = self.default_name or ""
-            return Selection(name=name, layers=self._layers(name, template))
+            return Selection(name=name, layers=(*self._layers(name, template), *above))
         if policy is SetMode.FIXED:
             raise InvalidArgument(
                 "this set is fixed: nothing can be chosen, not even by name",
@@ -167,14 +180,13 @@ class ProfileSet:
         if isinstance(choice, str):
             if choice not in self.profiles:
                 raise unknown_profile(choice, tuple(self.profiles))
-            return Selection(name=choice, layers=self._layers(choice, template))
+            return Selection(name=choice, layers=(*self._layers(choice, template), *above))
         if policy is not SetMode.CONFIGURABLE:
             raise InvalidArgument(
                 "this set is selectable: a profile is chosen by name, no spec is given",
                 hint=f"choose one of {', '.join(self.profiles)}",
             )
-        layer = choice if isinstance(choice, Layer) else Layer(choice)
-        return Selection(name=INLINE, layers=(*self.below, layer))
+        return Selection(name=INLINE, layers=(*self.below, _layer(choice), *above))
 
     def _layers(
         self, name: str, template: Callable[[str], TemplateRevision | None]
@@ -184,6 +196,10 @@ class ProfileSet:
         if profile.template is not None:
             layers = (*layers, template_layer(profile.template, template))
         return (*layers, Layer(profile.spec, "profile"))
+
+
+def _layer(value: AnyLayer) -> Layer:
+    return value if isinstance(value, Layer) else Layer(value)
 
 
 def unknown_profile(name: str, known: tuple[str, ...]) -> NotFound:

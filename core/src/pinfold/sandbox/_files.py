@@ -1,0 +1,134 @@
+"""A sandbox's files: the instance's, guarded and audited (FS, EV-2)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import PurePosixPath
+from typing import Any
+
+from pinfold.errors import PinfoldError
+from pinfold.events import AuditAction
+from pinfold.provider import Files, FileStat, Instance, TreeItem
+
+__all__ = ["SandboxFiles"]
+
+
+class SandboxFiles(Files):
+    """The files of a sandbox; see `pinfold.provider.Files` for what each call does and raises."""
+
+    def __init__(
+        self,
+        operation: Callable[..., AbstractAsyncContextManager[Instance]],
+        audit: Callable[[AuditAction, Mapping[str, Any]], None],
+    ) -> None:
+        self._operation = operation
+        self._record = audit
+
+    def _audit(self, action: AuditAction, path: PurePosixPath | str, size: int) -> None:
+        self._record(action, {"path": str(path), "size": size})
+
+    async def read(
+        self, path: PurePosixPath | str, *, offset: int = 0, length: int | None = None
+    ) -> bytes:
+        async with self._operation() as instance:
+            data = await instance.files.read(path, offset=offset, length=length)
+        self._audit(AuditAction.FILE_READ, path, len(data))
+        return data
+
+    async def write(
+        self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
+    ) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.write(path, data, mode=mode)
+        self._audit(AuditAction.FILE_WRITE, path, len(data))
+
+    async def stat(self, path: PurePosixPath | str) -> FileStat:
+        async with self._operation() as instance:
+            return await instance.files.stat(path)
+
+    async def list(self, path: PurePosixPath | str) -> Sequence[FileStat]:
+        async with self._operation() as instance:
+            return await instance.files.list(path)
+
+    async def make_directory(
+        self, path: PurePosixPath | str, *, parents: bool = True, exist_ok: bool = True
+    ) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.make_directory(path, parents=parents, exist_ok=exist_ok)
+
+    async def remove(self, path: PurePosixPath | str, *, recursive: bool = False) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.remove(path, recursive=recursive)
+
+    async def rename(self, source: PurePosixPath | str, target: PurePosixPath | str) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.rename(source, target)
+
+    async def symlink(self, path: PurePosixPath | str, target: str) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.symlink(path, target)
+
+    async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.chmod(path, mode)
+
+    async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
+        size = 0
+        async with self._operation() as instance:
+            async for chunk in instance.files.download(path):
+                size += len(chunk)
+                yield chunk
+        self._audit(AuditAction.FILE_READ, path, size)
+
+    async def upload(
+        self,
+        path: PurePosixPath | str,
+        chunks: AsyncIterable[bytes],
+        *,
+        mode: int | None = None,
+    ) -> int:
+        async with self._operation(mutates=True) as instance:
+            size = await instance.files.upload(path, chunks, mode=mode)
+        self._audit(AuditAction.FILE_WRITE, path, size)
+        return size
+
+    async def read_many(
+        self, paths: Sequence[PurePosixPath | str]
+    ) -> Sequence[bytes | PinfoldError]:
+        async with self._operation() as instance:
+            results = await instance.files.read_many(paths)
+        for path, result in zip(paths, results, strict=True):
+            if isinstance(result, bytes):
+                self._audit(AuditAction.FILE_READ, path, len(result))
+        return results
+
+    async def stat_many(
+        self, paths: Sequence[PurePosixPath | str]
+    ) -> Sequence[FileStat | PinfoldError]:
+        async with self._operation() as instance:
+            return await instance.files.stat_many(paths)
+
+    async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
+        async with self._operation(mutates=True) as instance:
+            await instance.files.write_many(files)
+        for path, data in files.items():
+            self._audit(AuditAction.FILE_WRITE, path, len(data))
+
+    async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
+        size = 0
+        async with self._operation() as instance:
+            async for item in instance.files.download_tree(path):
+                size += item.size
+                yield item
+        self._audit(AuditAction.FILE_READ, path, size)
+
+    async def upload_tree(
+        self,
+        path: PurePosixPath | str,
+        items: AsyncIterable[TreeItem] | Iterable[TreeItem],
+    ) -> int:
+        async with self._operation(mutates=True) as instance:
+            count = await instance.files.upload_tree(path, items)
+        self._audit(AuditAction.FILE_WRITE, path, 0)
+        return count

@@ -1,0 +1,73 @@
+"""What a process brings along: plugins, connections, ids, time; one place to inject them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from pinfold._ids import Clock, Ids
+from pinfold.connections import Connections, scrub
+from pinfold.events import AuditAction, AuditRecord, Event, EventType
+from pinfold.plugins import Catalog, Hooks, hooks, installed
+
+__all__ = ["Runtime"]
+
+
+@attrs.frozen(kw_only=True)
+class Runtime:
+    """The surroundings of sandboxes; the default is what is installed and the real clock.
+
+    Attributes:
+        catalog: the providers.
+        hooks: the embedders' hooks.
+        connections: what can be connected to; null asks the hooks alone.
+        clock: the time.
+        ids: where ids come from.
+    """
+
+    catalog: Catalog = attrs.field(factory=installed)
+    hooks: Hooks = attrs.field(factory=hooks)
+    connections: Connections | None = None
+    clock: Clock = attrs.field(factory=Clock)
+    ids: Ids = attrs.field(factory=Ids)
+
+    @property
+    def registered(self) -> Connections:
+        """The connections in force."""
+        return self.connections or Connections(hook=self.hooks.connection)
+
+    def now(self) -> str:
+        """Return the time as RFC 3339, UTC, milliseconds."""
+        return self.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def event(
+        self, kind: EventType, sandbox_id: str, generation: int, data: Mapping[str, Any]
+    ) -> Event:
+        """Make an event, without secrets, and tell the embedders' hooks (EV-1)."""
+        event = Event(
+            id=self.ids.make("ev_"),
+            type=kind,
+            sandbox_id=sandbox_id,
+            generation=generation,
+            time=self.now(),
+            data=scrub(data),
+        )
+        self.hooks.event(event)
+        return event
+
+    def audit(
+        self, action: AuditAction, sandbox_id: str, generation: int, data: Mapping[str, Any]
+    ) -> None:
+        """Tell the embedders' hooks what a caller did, without secrets (EV-2)."""
+        self.hooks.audit(
+            AuditRecord(
+                id=self.ids.make("ev_"),
+                action=action,
+                sandbox_id=sandbox_id,
+                generation=generation,
+                time=self.now(),
+                data=scrub(data),
+            )
+        )

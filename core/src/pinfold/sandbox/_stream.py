@@ -1,0 +1,86 @@
+"""A command's output while it runs (EX-15)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import attrs
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from pinfold.errors import Internal
+from pinfold.provider import ExecResult, OutputStream, Sink
+
+__all__ = ["Chunk", "ExecStream", "open_stream"]
+
+
+@attrs.frozen
+class Chunk:
+    """A piece of output.
+
+    Attributes:
+        stream: `stdout` or `stderr`.
+        data: the bytes, never empty.
+    """
+
+    stream: OutputStream
+    data: bytes
+
+
+@attrs.define(eq=False)
+class _Outcome:
+    result: ExecResult | None = None
+    error: BaseException | None = None
+
+
+class ExecStream(AsyncIterator[Chunk]):
+    """Iterate over the output; then `result()` is what came of the command.
+
+    The command waits while the caller does: nothing is buffered beyond the target's own pipes.
+    """
+
+    def __init__(self, chunks: MemoryObjectReceiveStream[Chunk], outcome: _Outcome) -> None:
+        self._chunks = chunks
+        self._outcome = outcome
+
+    async def __anext__(self) -> Chunk:
+        try:
+            return await self._chunks.receive()
+        except anyio.EndOfStream:
+            if self._outcome.error is not None:
+                raise self._outcome.error from None
+            raise StopAsyncIteration from None
+
+    async def result(self) -> ExecResult:
+        """Read what is left, throw it away, and return the result: totals, but no output."""
+        async for _ in self:
+            pass
+        if self._outcome.result is None:
+            raise Internal("the command ended without a result")
+        return self._outcome.result
+
+
+@asynccontextmanager
+async def open_stream(
+    run: Callable[[Sink], Awaitable[ExecResult]],
+) -> AsyncIterator[ExecStream]:
+    """Run a command in the background of a block; leaving the block early ends it (EX-5)."""
+    send, receive = anyio.create_memory_object_stream[Chunk](0)
+    outcome = _Outcome()
+
+    async def sink(stream: OutputStream, data: bytes) -> None:
+        if data:
+            await send.send(Chunk(stream, data))
+
+    async def work() -> None:
+        async with send:
+            try:
+                outcome.result = await run(sink)
+            except Exception as exc:  # noqa: BLE001 - raised where the caller reads
+                outcome.error = exc
+
+    async with anyio.create_task_group() as group, receive:
+        group.start_soon(work)
+        yield ExecStream(receive, outcome)
+        group.cancel_scope.cancel()
