@@ -33,13 +33,13 @@ import attrs
 from anyio import (
     CancelScope,
     create_memory_object_stream,
-    create_task_group,
     get_current_task,
     to_thread,
 )
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
 from pinfold import sandbox
+from pinfold._tasks import background
 from pinfold.errors import InvalidArgument
 from pinfold.events import Event
 from pinfold.plugins import Catalog
@@ -146,10 +146,8 @@ async def _producer(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
         if errors:
             raise errors[0]
 
-    async with create_task_group() as group, receive:
-        group.start_soon(produce)
+    async with receive, background(produce):
         yield consume()
-        group.cancel_scope.cancel()
 
 
 async def _chunks(data: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -167,12 +167,17 @@ class _Resolution:
                 f"several providers make kind {kind}",
                 allowed=names,
             )
+            return None
+        usual = _OF_KIND[kind]
+        problem = self.catalog.find(usual)
+        if isinstance(problem, Problem):
+            self.no_provider(usual, problem)
         else:
             self.fault(
                 "/target/provider",
                 "not_installed",
                 f"no installed provider makes kind {kind}",
-                hint=_install(_OF_KIND.get(kind)),
+                hint=_install(KNOWN_DISTS[usual]),
             )
         return None
 
@@ -328,12 +333,13 @@ def _default_options(descriptor: Descriptor) -> JsonObject:
     return freeze({} if value is None or faults else to_json(value))
 
 
+#: The usual provider of a kind, to be suggested where none is installed.
 _OF_KIND = {
-    Kind.HOST: KNOWN_DISTS["host"],
-    Kind.VFS: KNOWN_DISTS["bashkit"],
-    Kind.CONTAINER: KNOWN_DISTS["docker"],
-    Kind.MACHINE: KNOWN_DISTS["ssh_machine"],
-    Kind.MANAGED: KNOWN_DISTS["daytona"],
+    Kind.HOST: "host",
+    Kind.VFS: "bashkit",
+    Kind.CONTAINER: "docker",
+    Kind.MACHINE: "ssh_machine",
+    Kind.MANAGED: "daytona",
 }
 
 # What is assumed of a target whose options are at fault: that they are the only fault.

@@ -9,6 +9,7 @@ import anyio
 import attrs
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from pinfold._tasks import background
 from pinfold.errors import Internal
 from pinfold.provider import ExecResult, OutputStream, Sink
 
@@ -80,7 +81,5 @@ async def open_stream(
             except Exception as exc:  # noqa: BLE001 - raised where the caller reads
                 outcome.error = exc
 
-    async with anyio.create_task_group() as group, receive:
-        group.start_soon(work)
+    async with receive, background(work):
         yield ExecStream(receive, outcome)
-        group.cancel_scope.cancel()

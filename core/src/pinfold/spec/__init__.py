@@ -41,6 +41,7 @@ from pinfold.spec._model import Spec as Spec
 from pinfold.spec._model import Target as Target
 from pinfold.spec._model import WritableRoot as WritableRoot
 from pinfold.spec._pinned import PinnedSpec as PinnedSpec
+from pinfold.spec._schema import json_schema as json_schema
 from pinfold.spec._secrets import has_secret_name as has_secret_name
 from pinfold.spec._secrets import has_secret_shape as has_secret_shape
 from pinfold.spec._values import UNSET as UNSET

@@ -1,0 +1,7 @@
+"""`python -m pinfold`."""
+
+from __future__ import annotations
+
+from pinfold.cli import main
+
+main()

@@ -1,0 +1,32 @@
+"""A background task for the length of a block, without exception groups around its errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+__all__ = ["background"]
+
+
+@asynccontextmanager
+async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[anyio.CancelScope]:
+    """Run `work` beside the block, and end it when the block is left.
+
+    What the block raises comes out as it is. `work` keeps its own errors to itself: it hands them
+    over to whoever reads from it.
+
+    Yields:
+        The scope of both; cancelling it leaves the block.
+    """
+    error: Exception | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(work)
+        try:
+            yield group.cancel_scope
+        except Exception as exc:  # noqa: BLE001 - raised again outside of the group
+            error = exc
+        group.cancel_scope.cancel()
+    if error is not None:
+        raise error

@@ -1,0 +1,6 @@
+"""The command line: `pinfold run`, `targets`, `resolve`, `view`, `schema`, and plugins' verbs."""
+
+from __future__ import annotations
+
+from pinfold.cli._app import FAILURE as FAILURE
+from pinfold.cli._app import main as main

@@ -1,0 +1,138 @@
+"""`pinfold run`: one command in a sandbox that ends with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Any, BinaryIO
+
+import anyio
+import click
+from anyio import to_thread
+
+from pinfold import sandbox
+from pinfold._tasks import background
+from pinfold.cli._app import FAILURE
+from pinfold.cli._choice import Choice, choice_options
+from pinfold.errors import TooLarge
+from pinfold.provider import ExecResult
+from pinfold.resolve import resolve
+from pinfold.sandbox import Runtime, Sandbox
+from pinfold.spec import EXEC_TIMEOUT_SECONDS, Limits
+
+__all__ = ["run"]
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@choice_options
+@click.option("--env", "-e", "env", metavar="NAME=VALUE", multiple=True, help="A variable.")
+@click.option("--cwd", metavar="DIR", default="/workspace", help="Where it runs.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    default=str(int(EXEC_TIMEOUT_SECONDS)),
+    help="Ends it, with exit code 124; 'none' is unlimited.",
+    show_default=True,
+)
+@click.option("--shell", metavar="SCRIPT", help="A script for the target's shell, no CMD.")
+@click.option("--no-stdin", "-n", is_flag=True, help="Give it an empty stdin, read none.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON at the end.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(
+    choice: Choice,
+    env: tuple[str, ...],
+    cwd: str,
+    timeout: str,
+    shell: str | None,
+    no_stdin: bool,  # noqa: FBT001 - click's
+    as_json: bool,  # noqa: FBT001
+    command: tuple[str, ...],
+) -> int:
+    """Run CMD in a sandbox, stream its output, and exit with its code.
+
+    Put -- before the command, so that its options are not read as ours. Without --profile and
+    --provider the project's default profile counts, and without a project the embedded kind, vfs.
+    """
+    if bool(command) == (shell is not None):
+        raise click.UsageError("give a command after --, or --shell SCRIPT")
+    request: dict[str, Any] = {
+        "argv": list(command) or None,
+        "shell": shell,
+        "cwd": cwd,
+        "env": dict(_variable(text) for text in env),
+        "timeout_seconds": _seconds(timeout),
+    }
+    stdin = b"" if no_stdin or sys.stdin is None or sys.stdin.isatty() else _read(sys.stdin.buffer)
+    return anyio.run(_run, choice, {**request, "stdin": stdin}, as_json)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError("--env is NAME=VALUE")
+    return name, value
+
+
+def _seconds(text: str) -> float | None:
+    if text == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError("--timeout is a number of seconds, or 'none'") from None
+
+
+def _read(source: BinaryIO) -> bytes:
+    limit = Limits().stdin_bytes
+    data = source.read(limit + 1)
+    if len(data) > limit:
+        raise TooLarge(f"stdin is larger than {limit} bytes", hint="put it into a file")
+    return data
+
+
+async def _run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  # noqa: FBT001
+    selection, _, project = choice.select()
+    runtime = Runtime(connections=project.registered())
+    spec = resolve(selection.layers, runtime.catalog, ephemeral=True)
+    terminated = anyio.Event()
+
+    async def watch() -> None:
+        # SIGTERM ends what runs, with everything it made, before it ends us.
+        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+            async for _ in signals:
+                terminated.set()
+                scope.cancel()
+
+    code = FAILURE
+    async with background(watch) as scope:
+        async with sandbox.open(spec, name=selection.name, runtime=runtime) as box:
+            code = await (_report(box, request) if as_json else _stream(box, request))
+    return 143 if terminated.is_set() else code
+
+
+async def _report(box: Sandbox, request: dict[str, Any]) -> int:
+    result = await box.exec(**request)
+    click.echo(json.dumps(result.to_dict(), indent=2))
+    return result.exit_code
+
+
+async def _stream(box: Sandbox, request: dict[str, Any]) -> int:
+    outputs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+    result: ExecResult
+    async with box.stream(**request) as chunks:
+        async for chunk in chunks:
+            await to_thread.run_sync(_write, outputs[chunk.stream], chunk.data)
+        result = await chunks.result()
+    if result.timed_out:
+        click.echo("pinfold: the command was ended by its timeout", err=True)
+    if result.limit:
+        click.echo(f"pinfold: the command met a limit: {result.limit}", err=True)
+    if result.env_dropped:
+        click.echo(f"pinfold: not passed on: {', '.join(result.env_dropped)}", err=True)
+    return result.exit_code
+
+
+def _write(output: BinaryIO, data: bytes) -> None:
+    output.write(data)
+    output.flush()
