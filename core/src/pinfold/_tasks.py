@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 
@@ -11,7 +12,9 @@ __all__ = ["background"]
 
 
 @asynccontextmanager
-async def background(work: Callable[[], Awaitable[None]]) -> AsyncIterator[anyio.CancelScope]:
+async def background(
+    work: Callable[[], Coroutine[Any, Any, None]],
+) -> AsyncIterator[anyio.CancelScope]:
     """Run `work` beside the block, and end it when the block is left.
 
     What the block raises comes out as it is. `work` keeps its own errors to itself: it hands them

@@ -105,9 +105,11 @@ async def _run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  
                 scope.cancel()
 
     code = FAILURE
-    async with background(watch) as scope:
-        async with sandbox.open(spec, name=selection.name, runtime=runtime) as box:
-            code = await (_report(box, request) if as_json else _stream(box, request))
+    async with (
+        background(watch) as scope,
+        sandbox.open(spec, name=selection.name, runtime=runtime) as box,
+    ):
+        code = await (_report(box, request) if as_json else _stream(box, request))
     return 143 if terminated.is_set() else code
 
 
