@@ -90,6 +90,9 @@ def _item(new_type: Any) -> Callable[[Any, Any], Any]:
 def _object(value: Any, _: Any) -> JsonObject:
     if not isinstance(value, Mapping):
         raise Faulty([_wrong_type("an object", value)])
+    faults = json_faults(value)
+    if faults:
+        raise Faulty(faults)
     return freeze(value)
 
 
