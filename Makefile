@@ -57,8 +57,8 @@ docs: venv  ## runs every code block of the docs
 nightly: venv system  ## all tests, the long ones too, with far more examples
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m ""
 
-lock: venv  ## compiles requirements.in anew
-	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --upgrade --quiet \
+lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything
+	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \
 		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 		--custom-compile-command "make lock"
 

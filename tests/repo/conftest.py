@@ -31,7 +31,9 @@ def providers() -> list[Dist]:
 
 def dists() -> list[Dist]:
     others = [ROOT / name for name in ("core", "conformance", "helper")]
-    return [Dist.at(folder) for folder in others if folder.exists()] + providers()
+    return [
+        Dist.at(folder) for folder in others if (folder / "pyproject.toml").exists()
+    ] + providers()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
