@@ -12,7 +12,7 @@ def settings(root):
 
 
 @pytest.fixture(scope="module")
-def installed(root) -> list[str]:
+def installed(root):
     """The folders of the dists that `make venv` installs."""
     (line,) = re.findall(r"^DISTS\s*:=(.*)$", (root / "Makefile").read_text(), re.MULTILINE)
     return line.split()
