@@ -241,15 +241,15 @@ class _Resolution:
 
     def options(self, target: Target, descriptor: Descriptor) -> Mapping[str, Any] | None:
         """Read the provider's own options and fill in its defaults; None when they are at fault."""
-        if self.merged.is_cut("/target/options"):
-            return None
+        at = "/target/options"
         value, faults, _ = read(target.options or {}, descriptor.options)
-        for fault in faults:
-            at = "/target/options" + fault.pointer
-            self.faults.append(
-                attrs.evolve(fault, pointer=at, layer=self.merged.source("/target/options"))
-            )
-        if value is None or faults:
+        layer = self.merged.source(at)
+        self.faults += [
+            attrs.evolve(fault.under(at), layer=layer)
+            for fault in faults
+            if not self.merged.is_cut(at + fault.pointer)
+        ]
+        if value is None or faults or self.merged.is_cut(at):
             return None
         form: Mapping[str, Any] = to_json(value)
         return freeze(form)
