@@ -1,0 +1,307 @@
+"""Many names in one round trip: facts, contents, changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Final, Literal, TypeVar
+
+import attrs
+
+from pinfold.posix._call import CHUNK, ProgramFailed, Shell
+from pinfold.posix._layout import Place, temporary
+from pinfold.posix._probe import Tools
+from pinfold.posix._records import Record, from_find, from_stat
+from pinfold.posix._tar import END, Reader, header, padding
+
+__all__ = ["Bulk", "Content", "Failure", "Operation", "Packed", "Verdict", "batched", "groups"]
+
+#: Bytes of arguments in one round trip; a transport may pass all of them as one string.
+_BATCH_BYTES: Final = 64 * 1024
+
+Kind = Literal["unlink", "purge", "mkdir", "link", "chmod", "files"]
+
+
+@attrs.frozen
+class Group:
+    """Names in one directory; `at` are their places in the caller's sequence."""
+
+    directory: str
+    names: tuple[str, ...]
+    at: tuple[int, ...]
+
+    @property
+    def args(self) -> tuple[str, str]:
+        """Two arguments of a program: a name holds no slash, so that slashes can join them."""
+        return self.directory, "/".join(self.names)
+
+
+@attrs.frozen
+class Operation:
+    """One thing to be done to names in a directory, as `apply.sh` takes it.
+
+    `extra` is the text of a link, the octal mode for chmod, the staged group's number for files.
+    """
+
+    kind: Kind
+    directory: str
+    names: tuple[str, ...]
+    extra: str = ""
+
+    @property
+    def args(self) -> tuple[str, str, str, str]:
+        """Four arguments of `apply.sh`."""
+        return self.kind, self.directory, "/".join(self.names), self.extra
+
+
+@attrs.frozen
+class Content:
+    """A file on its way into the target: its name in the staged directory, and its bytes."""
+
+    name: str
+    size: int
+    chunks: Iterable[bytes] | AsyncIterable[bytes]
+    mode: int = 0o644
+    mtime_ns: int = 0
+
+
+@attrs.frozen
+class Packed:
+    """A regular file on its way out; `chunks` is read to its end before the next one comes."""
+
+    at: int
+    size: int
+    chunks: AsyncIterator[bytes]
+
+
+@attrs.frozen
+class Verdict:
+    """Whether the files of one directory, at these places, are certainly what the names meant."""
+
+    at: tuple[int, ...]
+    certain: bool
+
+
+@attrs.frozen
+class Failure:
+    """What was not done: names of an operation, and why; `odd` means that it is the caller's."""
+
+    operation: Operation
+    names: tuple[str, ...]
+    why: ProgramFailed
+
+
+_Item = TypeVar("_Item", Group, Operation)
+
+
+def groups(items: Iterable[tuple[int, str, str]]) -> Iterator[Group]:
+    """Sort (place, directory, name) by directory, into groups that fit into a batch."""
+    by_directory: dict[str, list[tuple[int, str]]] = {}
+    for at, directory, name in items:
+        by_directory.setdefault(directory, []).append((at, name))
+    for directory, members in by_directory.items():
+        start = size = 0
+        for index, (_, name) in enumerate(members):
+            size += _length(name)
+            if size > _BATCH_BYTES // 2 and index > start:
+                yield _group(directory, members[start:index])
+                start, size = index, _length(name)
+        yield _group(directory, members[start:])
+
+
+def _group(directory: str, members: Sequence[tuple[int, str]]) -> Group:
+    return Group(directory, tuple(name for _, name in members), tuple(at for at, _ in members))
+
+
+def _length(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape")) + 1
+
+
+def batched(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Cut things, in order, into lists whose arguments fit into one round trip."""
+    batch: list[_Item] = []
+    size = 0
+    for item in items:
+        length = sum(_length(arg) for arg in item.args)
+        if batch and size + length > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += length
+    if batch:
+        yield batch
+
+
+def _flat(items: Iterable[Group | Operation]) -> tuple[str, ...]:
+    return tuple(arg for item in items for arg in item.args)
+
+
+class Bulk:
+    """Our programs for many names.
+
+    Args:
+        shell: runs them.
+        tools: what the target has.
+    """
+
+    def __init__(self, shell: Shell, tools: Tools) -> None:
+        self._shell = shell
+        self._tools = tools
+
+    async def stat(self, items: Sequence[tuple[str, str]]) -> list[Record | ProgramFailed]:
+        """Return facts about names, each given with its directory; links are not followed."""
+        found: list[Record | ProgramFailed] = [ProgramFailed("not_found", "")] * len(items)
+        numbered = ((at, directory, name) for at, (directory, name) in enumerate(items))
+        for batch in batched(groups(numbered)):
+            said = await self._shell.call("paths", "stat", args=_flat(batch))
+            text = said.decode("utf-8", "surrogateescape")
+            for group in batch:
+                line, _, text = text.partition("\n")
+                code = line.removeprefix("in ")
+                if code == "ok":
+                    records, text = from_stat(text)
+                    by_name = {record.name: record for record in records}
+                else:
+                    by_name = {}
+                for at, name in zip(group.at, group.names, strict=True):
+                    if name in by_name:
+                        found[at] = by_name[name]
+                    elif code != "ok":
+                        found[at] = ProgramFailed(code, "")
+        return found
+
+    async def pack(self, items: Sequence[tuple[str, str]]) -> AsyncIterator[Packed | Verdict]:
+        """Yield the regular files among names, each given with its directory and once only.
+
+        After those of one directory comes a verdict on them: whether it is certain that no link was
+        followed. What does not come is something else, or gone. In bounded memory.
+
+        Raises:
+            Unavailable: what comes is no archive.
+        """
+        numbered = ((at, directory, name) for at, (directory, name) in enumerate(items))
+        for batch in batched(groups(numbered)):
+            clock = f"{self._tools.control}/{temporary()}"
+            stream = self._shell.stream("paths", "pack", args=(clock, *_flat(batch)))
+            async with aclosing(stream) as chunks:
+                reader = Reader(chunks)
+                for group in batch:
+                    if await reader.line() != "in ok":
+                        continue
+                    places = dict(zip(group.names, group.at, strict=True))
+                    before, now = await reader.line(), await reader.line()
+                    while member := await reader.member():
+                        content = reader.content(member.size)
+                        if member.regular and member.name in places:
+                            yield Packed(places[member.name], member.size, content)
+                        async for _ in content:
+                            pass
+                    after = await reader.line()
+                    certain = before == after and (before or "") < (now or "")
+                    yield Verdict(group.at, certain)
+
+    async def apply(
+        self,
+        root: str,
+        operations: Sequence[Operation],
+        contents: Sequence[Content] = (),
+        *,
+        times: bool = False,
+        staged: str = "",
+        keep: bool = False,
+        clean: bool = False,
+    ) -> list[Failure]:
+        """Do many things, in order.
+
+        Args:
+            root: the physical root that holds the staged directory.
+            operations: all go in one round trip; see `batched`.
+            contents: unpacked into the staged directory first, each below its group's number.
+            times: they keep their times.
+            staged: the staged directory's name.
+            keep: a file that is replaced passes on its mode; what is no file is left to the caller.
+            clean: the staged directory is removed in the end.
+
+        Returns:
+            What was not done.
+
+        Raises:
+            ProgramFailed: nothing was done.
+            OutcomeUnknown: some may have been done.
+        """
+        flags = (
+            ("p" if times else "m") if contents else "",
+            "1" if clean else "",
+            "1" if keep else "",
+            "1" if self._tools.rm_by_descriptor else "",
+        )
+        answer = await self._shell.ask(
+            "paths",
+            "apply",
+            args=(root, staged, *flags, *_flat(operations)),
+            stdin=_archive(contents) if contents else None,
+            mutates=True,
+        )
+        text = answer.said.decode("utf-8", "surrogateescape")
+        failures = []
+        for operation in operations:
+            while text.startswith("odd "):
+                name, _, text = text[4:].partition("//\n")
+                failures.append(Failure(operation, (name,), ProgramFailed("odd", "")))
+            line, _, text = text.partition("\n")
+            code = line.removeprefix("in ")
+            if code != "ok":
+                failed = ProgramFailed(code, answer.trouble)
+                failures.append(Failure(operation, operation.names, failed))
+        return failures
+
+    async def walk(self, place: Place) -> tuple[int, list[Record], str]:
+        """List a whole tree.
+
+        Returns:
+            The target's time when it began, in nanoseconds (0 where it has no clock); facts, with
+            names relative to the place; what could not be looked at, as the tools said it.
+
+        Raises:
+            ProgramFailed: the place can't be entered.
+        """
+        flag = "1" if self._tools.find_printf else ""
+        form = "+%s%N" if self._tools.date_ns else "+%s"
+        answer = await self._shell.ask("paths", "scan", args=(*place.args, flag, form))
+        clock, _, said = answer.said.partition(b"\n")
+        text = said.decode("utf-8", "surrogateescape")
+        time = int(clock or b"0") * (1 if self._tools.date_ns else 1_000_000_000)
+        if flag:
+            return time, list(from_find(text)), answer.trouble
+        records = [
+            attrs.evolve(record, name=record.name.removeprefix("./"))
+            for record in from_stat(text)[0]
+        ]
+        return time, records, answer.trouble
+
+
+async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:
+    held = bytearray()
+    for content in contents:
+        held += header(content.name, content.size, content.mode, content.mtime_ns)
+        left = content.size
+        async for chunk in _each(content.chunks):
+            left -= len(chunk)
+            held += chunk
+            if len(held) >= CHUNK:
+                yield bytes(held)
+                held.clear()
+        if left:
+            raise ValueError(f"{content.name}: {left} bytes more were announced than came")
+        held += padding(content.size)
+    held += header("end", 0) + END
+    yield bytes(held)
+
+
+async def _each(chunks: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield chunk
+    else:
+        for chunk in chunks:
+            yield chunk

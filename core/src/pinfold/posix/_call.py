@@ -1,0 +1,298 @@
+"""Running our own shell programs in a guest, and understanding their answers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import suppress
+from functools import cache
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Final
+
+import anyio
+import attrs
+from anyio.abc import ByteReceiveStream, ByteSendStream
+
+from pinfold.errors import Effect, OutcomeUnknown, Unavailable
+from pinfold.posix._guest import Guest, Process
+
+__all__ = ["CHUNK", "TASK", "Answer", "Boundary", "ProgramFailed", "Shell", "feed", "program"]
+
+CHUNK: Final = 65536
+#: Marks our own programs, as the cookie marks commands.
+TASK: Final = "PINFOLD_TASK"
+
+_LET_GO_SECONDS: Final = 5.0
+_CLEAN_UP_SECONDS: Final = 2.0
+#: A program opens what it was asked for at once; a FIFO swapped in would hold it for ever.
+_OPEN_SECONDS: Final = 10.0
+_TROUBLE_BYTES: Final = 4096
+
+#: Plain text in the C locale, names as they are, times in UTC.
+_ENV: Final = {"LC_ALL": "C", "TZ": "UTC0", "QUOTING_STYLE": "literal"}
+
+
+class ProgramFailed(Exception):
+    """A program answered `error CODE`; `trouble` is what its tools said."""
+
+    def __init__(self, code: str, trouble: str) -> None:
+        super().__init__(f"{code}: {trouble}")
+        self.code = code
+        self.trouble = trouble
+
+
+@attrs.frozen
+class Answer:
+    """What a program said after `ok`, and what its tools complained of."""
+
+    said: bytes
+    trouble: str
+
+
+@cache
+def program(name: str) -> str:
+    """Return the text of a program of ours, its comments taken out."""
+    text = resources.files("pinfold.posix").joinpath("programs", f"{name}.sh").read_text("utf-8")
+    lines = (line.strip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
+
+
+class Boundary:
+    """What ends a stream before its end-of-file: random, so that nothing else can contain it.
+
+    The program gets its halves apart, the last first: a listing of processes does not hold it.
+    """
+
+    def __init__(self) -> None:
+        self.head, self.tail = secrets.token_hex(16), secrets.token_hex(16)
+        self.bytes = (self.head + self.tail).encode()
+
+    def split(self, data: bytes) -> tuple[bytes, bytes, bool]:
+        """Return what surely comes before the boundary, what may be its beginning, and whether
+        it was found.
+        """
+        at = data.find(self.bytes)
+        if at >= 0:
+            return data[:at], b"", True
+        for length in range(min(len(self.bytes) - 1, len(data)), 0, -1):
+            if data.endswith(self.bytes[:length]):
+                return data[:-length], data[-length:], False
+        return data, b"", False
+
+
+class Shell:
+    """A guest's shell, to run our programs in.
+
+    Args:
+        guest: where.
+        path: the shell's name.
+    """
+
+    def __init__(self, guest: Guest, path: str = "sh") -> None:
+        self.guest = guest
+        self.path = path
+        #: The physical workspace and writable roots, each ended by `//`.
+        self.roots = ""
+
+    def argv(self, boundary: Boundary, names: tuple[str, ...], *args: str) -> list[str]:
+        """Return the argv that runs programs, one after the other, with arguments."""
+        text = "".join(program(name) for name in ("prelude", *names))
+        return [self.path, "-c", text, "pinfold", self.roots, boundary.tail, boundary.head, *args]
+
+    async def call(
+        self,
+        *names: str,
+        args: tuple[str, ...] = (),
+        stdin: AsyncIterable[bytes] | None = None,
+        mutates: bool = False,
+    ) -> bytes:
+        """Run a program to its end and return what it said after `ok`.
+
+        Args:
+            names: the programs, all in one shell.
+            args: their arguments.
+            stdin: what is fed to it; when it raises, the program is given up, and that propagates.
+            mutates: it changes something, so that without an answer the outcome is unknown.
+
+        Raises:
+            ProgramFailed: it said why it did nothing.
+            OutcomeUnknown, Unavailable: it didn't come to its end.
+            Lost, Unreachable: from the guest.
+        """
+        answer = await self.ask(*names, args=args, stdin=stdin, mutates=mutates)
+        return answer.said
+
+    async def ask(
+        self,
+        *names: str,
+        args: tuple[str, ...] = (),
+        stdin: AsyncIterable[bytes] | None = None,
+        mutates: bool = False,
+        boundary: Boundary | None = None,
+    ) -> Answer:
+        """Do as `call`; return what its tools complained of besides.
+
+        Args:
+            boundary: the caller's own, which `stdin` may end with.
+        """
+        boundary = boundary or Boundary()
+        process = await self._spawn(boundary, names, args)
+        said, trouble, finished = bytearray(), bytearray(), False
+        broken: list[Exception] = []
+        collected = anyio.Event()
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def give() -> None:
+                    try:
+                        await feed(process.stdin, stdin)
+                    except Exception as exc:  # noqa: BLE001 -- the caller's own: handed back to it
+                        broken.append(exc)
+                        tasks.cancel_scope.cancel()
+
+                async def listen() -> None:
+                    await _collect(process.stderr, trouble)
+                    collected.set()
+
+                tasks.start_soon(give)
+                tasks.start_soon(listen)
+                async for chunk, last in _until(process.stdout, boundary):
+                    said += chunk
+                    finished = finished or last
+                with anyio.move_on_after(_LET_GO_SECONDS):
+                    await process.wait()
+                    await collected.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            await _let_go(process, patience=0 if finished else _CLEAN_UP_SECONDS)
+        if broken:
+            raise broken[0]
+        return _answer(bytes(said), bytes(trouble), finished=finished, mutates=mutates)
+
+    async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
+        """Run a program and yield what it says after `ok`, while it says it.
+
+        Raises: as `call`; `TimeoutError` when it says nothing at first.
+        """
+        boundary = Boundary()
+        process = await self._spawn(boundary, names, args)
+        finished = False
+        try:
+            await process.stdin.aclose()
+            pieces = _until(process.stdout, boundary)
+            said = b""
+            with anyio.fail_after(_OPEN_SECONDS):
+                async for chunk, last in pieces:
+                    said += chunk
+                    finished = finished or last
+                    if b"\n" in said or finished:
+                        break
+            if not said.startswith(b"ok\n"):
+                trouble = await _trouble(process)
+                _answer(said, trouble, finished=finished, mutates=False)
+            rest = said.removeprefix(b"ok\n")
+            if rest:
+                yield rest
+            if not finished:
+                async for chunk, last in pieces:
+                    finished = finished or last
+                    if chunk:
+                        yield chunk
+            if not finished:
+                trouble = await _trouble(process)
+                raise Unavailable(
+                    "the target stopped sending before the end: what has come is incomplete",
+                    details={"trouble": trouble.decode("utf-8", "replace")},
+                )
+            with anyio.move_on_after(_LET_GO_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            await self.call("reap", args=(f"{TASK}={boundary.tail}", "0"))
+            raise
+        finally:
+            await _let_go(process, patience=0)
+
+    async def _spawn(
+        self, boundary: Boundary, names: tuple[str, ...], args: tuple[str, ...]
+    ) -> Process:
+        env = {**_ENV, TASK: boundary.tail}
+        return await self.guest.spawn(
+            self.argv(boundary, names, *args), env, PurePosixPath("/")
+        )
+
+def _answer(said: bytes, trouble: bytes, *, finished: bool, mutates: bool) -> Answer:
+    head, newline, rest = said.partition(b"\n")
+    text = trouble.decode("utf-8", "replace").strip()
+    if newline and head.startswith(b"error "):
+        raise ProgramFailed(head[6:].decode("ascii", "replace"), text)
+    if newline and head == b"ok" and finished:
+        return Answer(rest, text)
+    kind = OutcomeUnknown if mutates else Unavailable
+    raise kind(
+        "a program of pinfold's did not come to its end in the target" + (text and f": {text}"),
+        hint="see whether the target still runs",
+        effect=Effect.UNKNOWN if mutates else Effect.NONE,
+    )
+
+
+async def _trouble(process: Process) -> bytes:
+    into = bytearray()
+    with anyio.move_on_after(_LET_GO_SECONDS):
+        await _collect(process.stderr, into)
+    return bytes(into)
+
+
+async def feed(stdin: ByteSendStream, chunks: AsyncIterable[bytes] | None) -> None:
+    """Send chunks and the end-of-file; a reader that stops reading is no error (EX-9)."""
+    try:
+        if chunks is not None:
+            async for chunk in chunks:
+                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    for start in range(0, len(chunk), CHUNK):
+                        await stdin.send(chunk[start : start + CHUNK])
+                    continue
+                return
+    finally:
+        with anyio.CancelScope(shield=True), suppress(anyio.BrokenResourceError):
+            await stdin.aclose()
+
+
+async def _until(
+    stream: ByteReceiveStream, boundary: Boundary
+) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield chunks, each with whether the boundary was found behind it; then stop."""
+    pending = b""
+    while True:
+        try:
+            chunk = await stream.receive(CHUNK)
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            if pending:
+                yield pending, False
+            return
+        clear, pending, found = boundary.split(pending + chunk)
+        if clear or found:
+            yield clear, found
+        if found:
+            return
+
+
+async def _collect(stream: ByteReceiveStream, into: bytearray) -> None:
+    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        while True:
+            chunk = await stream.receive(CHUNK)
+            into += chunk[: max(0, _TROUBLE_BYTES - len(into))]
+
+
+async def _let_go(process: Process, *, patience: float) -> None:
+    """Free a process; one that has not finished gets so many seconds to clean up after itself."""
+    with anyio.move_on_after(_LET_GO_SECONDS, shield=True):
+        with suppress(anyio.BrokenResourceError):
+            await process.stdin.aclose()
+        if patience:
+            with anyio.move_on_after(patience):
+                await process.wait()
+        await process.signal(9)
+        await process.wait()
+    with anyio.move_on_after(_LET_GO_SECONDS, shield=True):
+        await process.aclose()

@@ -1,0 +1,107 @@
+"""Where the caller's paths are in the target: arguments are mapped, nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+import attrs
+
+from pinfold.provider import guest_path
+from pinfold.spec import WORKSPACE
+
+__all__ = ["TEMPORARY", "Layout", "Place", "temporary"]
+
+#: How names of ours in the workspace begin, while something is written; hidden from listings.
+TEMPORARY: Final = ".pinfold-tmp-"
+
+
+def temporary() -> str:
+    """Return a fresh name for something of ours."""
+    return TEMPORARY + secrets.token_hex(12)
+
+
+@attrs.frozen
+class Place:
+    """A path, split for our programs: a directory of the target, and a name in it.
+
+    Attributes:
+        directory: physical.
+        name: `.` for a root itself.
+        path: in the caller's view.
+    """
+
+    directory: str
+    name: str
+    path: PurePosixPath
+
+    @property
+    def args(self) -> tuple[str, str]:
+        """The first two arguments of a program."""
+        return self.directory, self.name
+
+    @property
+    def is_root(self) -> bool:
+        """It is the workspace or a writable root itself."""
+        return self.name == "."
+
+
+@attrs.frozen(kw_only=True)
+class Layout:
+    """The workspace and the writable roots, as the caller and as the target names them.
+
+    Attributes:
+        root: the physical workspace, all links resolved.
+        writable_roots: the caller's name and the physical path, which differ only by links.
+    """
+
+    root: PurePosixPath
+    writable_roots: Sequence[tuple[PurePosixPath, PurePosixPath]] = ()
+
+    @property
+    def names(self) -> tuple[PurePosixPath, ...]:
+        """The writable roots as the caller names them."""
+        return tuple(name for name, _ in self.writable_roots)
+
+    @property
+    def encoded(self) -> str:
+        """All physical roots, each ended by `//`, for our programs."""
+        return "".join(f"{root}//" for root in (self.root, *(real for _, real in self.writable_roots)))
+
+    def place(self, path: PurePosixPath | str) -> Place:
+        """Check a caller's path by its text and map it (FS-1).
+
+        Raises:
+            InvalidArgument, OutsideWorkspace: as `guest_path`.
+        """
+        pure = guest_path(path, self.names)
+        for name, real in ((WORKSPACE, self.root), *self.writable_roots):
+            if pure == name:
+                return Place(str(real), ".", pure)
+            if name in pure.parents:
+                inner = real / pure.relative_to(name)
+                return Place(str(inner.parent), inner.name, pure)
+        raise AssertionError(pure)  # guest_path has refused all else
+
+    def caller(self, path: PurePosixPath) -> PurePosixPath:
+        """Return how the caller names a physical path."""
+        for name, real in ((WORKSPACE, self.root), *self.writable_roots):
+            if path == real or real in path.parents:
+                return name / path.relative_to(real)
+        return path
+
+    def root_of(self, directory: str) -> str:
+        """Return the physical root that a physical directory lies in, by its text."""
+        pure = PurePosixPath(directory)
+        roots = (self.root, *(real for _, real in self.writable_roots))
+        return str(next(root for root in roots if pure == root or root in pure.parents))
+
+    def physical(self, path: PurePosixPath | str) -> PurePosixPath:
+        """Return where a caller's path is in the target.
+
+        Raises: as `place`.
+        """
+        place = self.place(path)
+        return PurePosixPath(place.directory, place.name)

@@ -1,0 +1,286 @@
+"""Who watches a command: a shell of ours in the guest, or the guest itself."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Final
+
+import attrs
+
+from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
+from pinfold.posix._call import Boundary, ProgramFailed, Shell
+from pinfold.posix._guest import Process, SupervisedProcess, SupervisingGuest
+from pinfold.posix._layout import Layout
+from pinfold.posix._probe import Tools
+from pinfold.posix._signals import signal_number
+from pinfold.posix._trouble import error_of
+from pinfold.spec import TreeKill
+
+__all__ = ["COOKIE", "Command", "GuestSupervisor", "Outcome", "Running", "ShellSupervisor", "Supervisor"]
+
+#: The variable that marks every process of a command.
+COOKIE = "PINFOLD_EXEC"
+
+#: Exit codes up to this say what they say; above, a signal may stand behind them.
+_PLAIN: Final = 127
+
+
+@attrs.frozen(kw_only=True)
+class Command:
+    """A command, ready to be started.
+
+    Attributes:
+        argv: the program and its arguments.
+        env: all that is added to the target's defaults but the cookie.
+        cwd: as the target names it.
+        has_stdin: something will be sent.
+        cookie: marks its processes; begins with the instance's own mark.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: PurePosixPath
+    has_stdin: bool
+    cookie: str
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        exit_code: 0..255; 128+n for signal n (EX-2).
+        signal: the signal's number, where it can be told.
+    """
+
+    exit_code: int
+    signal: int | None = None
+
+
+class Running(ABC):
+    """A command that runs.
+
+    Attributes:
+        process: its pipes.
+        boundary: what ends its output on both streams; None where the streams just end.
+    """
+
+    process: Process
+    boundary: Boundary | None = None
+
+    @abstractmethod
+    async def outcome(self, *, complete: bool) -> Outcome:
+        """Return how it ended, once `process.wait` has returned.
+
+        Args:
+            complete: the boundary was seen on both streams.
+
+        Raises:
+            NotFound, NotADirectory, OutsideWorkspace: the cwd; it was not started.
+            Unavailable: it was not started (`effect` none).
+            OutcomeUnknown: it was started, and nobody saw how it ended.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of it; never raises."""
+        await self.process.aclose()
+
+
+class Supervisor(ABC):
+    """Starts commands and ends them.
+
+    Attributes:
+        signals: it can tell which signal ended a command.
+        tree_kill: how far `end` reaches.
+    """
+
+    signals: bool
+    tree_kill: TreeKill
+
+    @abstractmethod
+    async def start(self, command: Command) -> Running:
+        """Start a command.
+
+        Raises: as `Running.outcome`, where it is known at once, and as `Guest.spawn`.
+        """
+
+    @abstractmethod
+    async def end(self, command: Command, running: Running | None, grace: float) -> None:
+        """End all that a command started: TERM, the grace, then KILL until none is left (EX-4).
+
+        Args:
+            command: the command.
+            running: None when `start` was interrupted, so that it may or may not run.
+            grace: seconds.
+
+        Never raises.
+        """
+
+    @abstractmethod
+    async def idle(self, command: Command, running: Running) -> None:
+        """Return when nothing of a command runs any more (EX-8 without `background`)."""
+
+
+class _Watched(Running):
+    """A command under `supervise.sh`."""
+
+    def __init__(self, process: Process, boundary: Boundary, slot: str, cwd: PurePosixPath, owner: ShellSupervisor) -> None:
+        self.process = process
+        self.boundary: Boundary = boundary
+        self.slot = slot
+        self._cwd = cwd
+        self._owner = owner
+
+    async def outcome(self, *, complete: bool) -> Outcome:
+        code = await self.process.wait()
+        if complete and 0 <= code <= _PLAIN:
+            return Outcome(exit_code=code)
+        said = await self._owner.look(self)
+        if "done" in said:
+            number, _, signal = said["done"].partition(" ")
+            return _outcome(int(number), signal)
+        if "failed" in said:
+            raise Unavailable(
+                "the target can't start another process",
+                hint="a limit on processes or memory may be reached",
+                details={"limit": "pids"},
+            )
+        if "refused" in said:
+            await self._owner.judge(self._cwd)
+            raise Unavailable("the cwd was not usable for a moment")
+        if "started" in said:
+            raise OutcomeUnknown(
+                "what watched the command was ended before the command was",
+                hint="a command must not end its parent; look what it has done",
+            )
+        raise Unavailable(
+            f"the target's shell could not start the command: it ended with {code}",
+            hint="see that the target has a working sh",
+            details={"exit_code": code},
+        )
+
+    async def aclose(self) -> None:
+        await self.process.aclose()
+        self._owner.free(self)
+
+
+def _outcome(code: int, signal: str) -> Outcome:
+    number = signal_number(signal)
+    return Outcome(exit_code=code if number is None else 128 + number, signal=number)
+
+
+class ShellSupervisor(Supervisor):
+    """A shell between us and the command, on any target.
+
+    Args:
+        shell: to run it.
+        layout: where the workspace is.
+        tools: what the target has.
+    """
+
+    def __init__(self, shell: Shell, layout: Layout, tools: Tools) -> None:
+        self._shell = shell
+        self._layout = layout
+        self._tools = tools
+        self._slots: set[int] = set()
+        self.signals = bool(tools.witness)
+        self.tree_kill = TreeKill.COOKIE
+
+    async def start(self, command: Command) -> Running:
+        boundary = Boundary()
+        number = next(n for n in itertools.count() if n not in self._slots)
+        slot = f"{self._tools.control}/{number}"
+        argv = command.argv
+        if argv[0] == "-" or "=" in argv[0]:  # env would take it for something else
+            argv = [self._shell.path, "-c", 'exec "$@"', "sh", *argv]
+        args = (
+            slot,
+            str(command.cwd),
+            "1" if command.has_stdin else "",
+            self._tools.witness,
+            "setsid" if self._tools.setsid else "",
+            *(f"{name}={value}" for name, value in command.env.items()),
+            *argv,
+        )
+        self._slots.add(number)
+        try:
+            process = await self._shell.guest.spawn(
+                self._shell.argv(boundary, ("supervise",), *args),
+                {COOKIE: command.cookie},
+                PurePosixPath("/"),
+            )
+        except BaseException:
+            self._slots.discard(number)
+            raise
+        return _Watched(process, boundary, slot, command.cwd, self)
+
+    async def end(self, command: Command, running: Running | None, grace: float) -> None:
+        await self._reap(command, str(int(grace * 10)))
+
+    async def idle(self, command: Command, running: Running) -> None:
+        await self._reap(command, "")
+
+    async def _reap(self, command: Command, tenths: str) -> None:
+        with suppress(PinfoldError, ProgramFailed):
+            await self._shell.call("reap", args=(f"{COOKIE}={command.cookie}", tenths))
+
+    async def look(self, running: _Watched) -> dict[str, str]:
+        """Return what the slot says of a command: word to the rest of its line."""
+        try:
+            said = await self._shell.call("slot", args=(running.slot,))
+        except (PinfoldError, ProgramFailed) as exc:
+            raise OutcomeUnknown(
+                "the target went away while the command ran",
+                hint="look what it has done before it is run again",
+            ) from exc
+        lines = said.decode("utf-8", "replace").splitlines()
+        words = (line.split(" ", 2) for line in lines)
+        return {w[1]: w[2] for w in words if len(w) == 3 and w[0] == running.boundary.tail}
+
+    async def judge(self, cwd: PurePosixPath) -> None:
+        """Raise why a cwd can't be used."""
+        try:
+            await self._shell.call("paths", "check", args=(str(cwd.parent), cwd.name))
+        except ProgramFailed as exc:
+            raise error_of(exc, cwd, "use as cwd") from None
+
+    def free(self, running: _Watched) -> None:
+        """Give the slot to the next command."""
+        self._slots.discard(int(running.slot.rpartition("/")[2]))
+
+
+class _Direct(Running):
+    def __init__(self, process: SupervisedProcess) -> None:
+        self.process: SupervisedProcess = process
+
+    async def outcome(self, *, complete: bool) -> Outcome:
+        status = await self.process.wait()
+        return Outcome(exit_code=status) if status >= 0 else Outcome(
+            exit_code=128 - status, signal=-status
+        )
+
+
+class GuestSupervisor(Supervisor):
+    """A guest that does it itself."""
+
+    signals = True
+
+    def __init__(self, guest: SupervisingGuest) -> None:
+        self._guest = guest
+        self.tree_kill = guest.tree_kill
+
+    async def start(self, command: Command) -> Running:
+        env = {**command.env, COOKIE: command.cookie}
+        return _Direct(await self._guest.spawn(command.argv, env, command.cwd))
+
+    async def end(self, command: Command, running: Running | None, grace: float) -> None:
+        if isinstance(running, _Direct):
+            await running.process.kill_tree(grace)
+
+    async def idle(self, command: Command, running: Running) -> None:
+        # Its streams have ended: whoever still runs has let go of them.
+        return None

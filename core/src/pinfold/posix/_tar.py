@@ -1,0 +1,194 @@
+"""Just enough of tar to send many files through one pipe, both ways, without a temporary file."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import attrs
+
+from pinfold.errors import Unavailable
+
+__all__ = ["BLOCK", "END", "Member", "Reader", "header", "padding"]
+
+BLOCK: Final = 512
+END: Final = bytes(2 * BLOCK)
+_PIECE: Final = 1 << 20
+_NAME_FIELD: Final = 100
+_OCTAL_LIMIT: Final = 8**11
+_REGULAR: Final = b"0"
+_LONG_NAME: Final = b"L"
+_SKIPPED: Final = {b"g", b"K"}  # what is said of all, and long link texts: not needed
+_PAX: Final = b"x"
+
+
+def padding(size: int) -> bytes:
+    """Return the zeros that fill up the last block of a content."""
+    return bytes(-size % BLOCK)
+
+
+def header(name: str, size: int, mode: int = 0o644, mtime_ns: int = 0) -> bytes:
+    """Return the header of a regular file, in GNU form; a long name comes first as one of its own."""
+    raw = name.encode("utf-8", "surrogateescape")
+    if len(raw) > _NAME_FIELD:
+        text = raw + b"\0"
+        long = _block(b"././@LongLink", len(text), 0o644, 0, _LONG_NAME)
+        return b"".join(
+            (long, text, padding(len(text)), _block(raw[:_NAME_FIELD], size, mode, mtime_ns))
+        )
+    return _block(raw, size, mode, mtime_ns)
+
+
+def _block(name: bytes, size: int, mode: int, mtime_ns: int, kind: bytes = _REGULAR) -> bytes:
+    if size < _OCTAL_LIMIT:
+        length = b"%011o\0" % size
+    else:
+        length = b"\x80" + size.to_bytes(11, "big")
+    seconds = min(max(mtime_ns // 1_000_000_000, 0), _OCTAL_LIMIT - 1)
+    fields = b"%-100b%07o\0%07o\0%07o\0%b%011o\0%8b%b%100b" % (
+        name.ljust(_NAME_FIELD, b"\0"),
+        mode & 0o7777,
+        0,
+        0,
+        length,
+        seconds,
+        b"",
+        kind,
+        bytes(100),
+    )
+    block = bytearray((fields + b"ustar  \0").ljust(BLOCK, b"\0"))
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@attrs.frozen
+class Member:
+    """One member of an archive: its name, whether it is a regular file with content, its size."""
+
+    name: str
+    regular: bool
+    size: int
+
+
+class Reader:
+    """Reads what comes in chunks: lines, exact lengths, and archives.
+
+    What ends too early, or is no tar, raises `Unavailable`.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._held = bytearray()
+
+    async def _more(self) -> bool:
+        async for chunk in self._chunks:
+            self._held += chunk
+            return True
+        return False
+
+    async def line(self) -> str | None:
+        """Return the next line without its end, or None at the end."""
+        while (at := self._held.find(b"\n")) < 0:
+            if not await self._more():
+                if self._held:
+                    raise _broken("a line has no end")
+                return None
+        text = bytes(self._held[:at]).decode("utf-8", "surrogateescape")
+        del self._held[: at + 1]
+        return text
+
+    async def exactly(self, size: int) -> bytes:
+        """Return so many bytes."""
+        while len(self._held) < size:
+            if not await self._more():
+                raise _broken(f"{size - len(self._held)} bytes are missing")
+        data = bytes(self._held[:size])
+        del self._held[:size]
+        return data
+
+    async def content(self, size: int) -> AsyncIterator[bytes]:
+        """Yield a member's content in pieces, then pass over its padding."""
+        left = size
+        while left:
+            if not self._held and not await self._more():
+                raise _broken(f"{left} bytes are missing")
+            piece = bytes(self._held[: min(left, _PIECE)])
+            del self._held[: len(piece)]
+            left -= len(piece)
+            yield piece
+        await self.exactly(-size % BLOCK)
+
+    async def member(self) -> Member | None:
+        """Return the next member, or None at the archive's end, which it passes over."""
+        long_name: str | None = None
+        long_size: int | None = None
+        while True:
+            block = await self.exactly(BLOCK)
+            if not block.strip(b"\0"):
+                await self._pass_zeros()
+                return None
+            if not _sum_is_right(block):
+                raise _broken("it is no tar archive")
+            kind, size = block[156:157], _number(block[124:136])
+            if kind in {_LONG_NAME, _PAX} or kind in _SKIPPED:
+                data = b"".join([piece async for piece in self.content(size)])
+                if kind == _LONG_NAME:
+                    long_name = _text(data.rstrip(b"\0"))
+                elif kind == _PAX:
+                    facts = _pax(data)
+                    long_name = facts.get("path", long_name)
+                    long_size = int(facts["size"]) if "size" in facts else long_size
+                continue
+            prefix = block[345:500].split(b"\0")[0] if block[257:263] == b"ustar\0" else b""
+            name = _text((prefix + b"/" if prefix else b"") + block[:100].split(b"\0")[0])
+            regular = kind in {_REGULAR, b"\0", b"7"}
+            size = size if long_size is None else long_size
+            return Member(long_name or name, regular, size if regular else 0)
+
+    async def _pass_zeros(self) -> None:
+        while True:
+            stripped = self._held.lstrip(b"\0")
+            if stripped:
+                self._held = stripped
+                return
+            self._held.clear()
+            if not await self._more():
+                return
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _number(field: bytes) -> int:
+    if field[0] & 0x80:
+        return int.from_bytes(field[1:], "big")
+    digits = field.split(b"\0")[0].strip()
+    try:
+        return int(digits or b"0", 8)
+    except ValueError:
+        raise _broken("a size is no number") from None
+
+
+def _sum_is_right(block: bytes) -> bool:
+    try:
+        said = int(block[148:156].strip(b"\0 ") or b"0", 8)
+    except ValueError:
+        return False
+    return said == sum(block[:148]) + 8 * 0x20 + sum(block[156:])
+
+
+def _pax(data: bytes) -> dict[str, str]:
+    facts = {}
+    while data:
+        digits, _, _ = data.partition(b" ")
+        if not digits.isdigit() or not 0 < int(digits) <= len(data):
+            raise _broken("an extended header is malformed")
+        key, _, value = data[len(digits) + 1 : int(digits) - 1].partition(b"=")
+        facts[_text(key)] = _text(value)
+        data = data[int(digits) :]
+    return facts
+
+
+def _broken(what: str) -> Unavailable:
+    return Unavailable(f"the target sent an archive that can't be read: {what}")

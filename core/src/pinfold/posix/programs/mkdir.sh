@@ -1,0 +1,13 @@
+# Makes a directory. $1 the directory, $2 the name, $3 whether parents are made, $4 whether it may
+# be there already.
+make=$3
+place "$1" "$2"
+if [ -d "./$name" ]; then
+  [ "$4" ] || fail already_exists
+elif [ -e "./$name" ]; then
+  fail already_exists
+else
+  mkdir -- "./$name" || { [ "$4" ] && [ -d "./$name" ]; } || fail failed
+fi
+printf 'ok\n'
+finish

@@ -1,0 +1,56 @@
+# place DIRECTORY NAME [keep]: enter the directory that holds NAME and set $name to the last
+# component, which is no link any more unless `keep` is given. Links are followed by hand, and what
+# counts is where the shell has arrived: a directory that is entered can't be swapped. What the
+# text of a path says is never believed. With $make set, missing directories are made.
+place() {
+  name=$2
+  if cd -P -- "$1" 2>/dev/null; then
+    inside "$PWD" || fail outside_workspace
+    if [ "${3-}" ] || [ ! -L "./$name" ]; then return; fi
+    rest=$name
+  else
+    rest=$1/$2
+  fi
+  hops=0
+  while :; do
+    case $rest in /*) cd -P / || fail failed ;; esac
+    while :; do case $rest in /*) rest=${rest#/} ;; *) break ;; esac; done
+    case $rest in
+      */*) name=${rest%%/*} rest=${rest#*/} last= ;;
+      *) name=${rest:-.} rest= last=1 ;;
+    esac
+    if [ -L "./$name" ] && [ "$last${3-}" != 1keep ]; then
+      hops=$((hops + 1))
+      [ $hops -le 40 ] || fail link_loop
+      text=$(readlink -n "./$name" && printf /) || fail failed
+      rest=${text%/}${rest:+/$rest}
+      continue
+    fi
+    if [ "$last" ]; then
+      if [ "$name" = .. ]; then
+        cd -P .. || fail failed
+        name=.
+      fi
+      inside "$PWD" || fail outside_workspace
+      return
+    fi
+    if cd -P -- "./$name" 2>/dev/null; then continue; fi
+    inside "$PWD" || fail outside_workspace
+    if [ -d "./$name" ]; then fail permission_denied; fi
+    if [ -e "./$name" ]; then fail not_a_directory; fi
+    [ "${make-}" ] || fail not_found
+    mkdir -- "./$name" || [ -d "./$name" ] || fail failed
+    cd -P -- "./$name" || fail failed
+  done
+}
+
+# enter DIRECTORY NAME: go into the directory itself.
+enter() {
+  place "$1" "$2"
+  cd -P -- "./$name" 2>/dev/null || {
+    if [ -d "./$name" ]; then fail permission_denied; fi
+    if [ -e "./$name" ]; then fail not_a_directory; fi
+    fail not_found
+  }
+  inside "$PWD" || fail outside_workspace
+}

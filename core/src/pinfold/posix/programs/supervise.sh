@@ -1,0 +1,74 @@
+# Runs one command and says what became of it. $1 the slot (a file of ours), $2 the cwd, $3 whether
+# there is a stdin, $4 how a signal's death is witnessed, $5 `setsid` where it exists; then
+# NAME=VALUE..., the program and its arguments, for env.
+#
+# The status goes where no command writes: to the exit code, and to the slot. The boundary on both
+# streams only says where the command's own output ends: a child may hold them for longer.
+slot=$1 cwd=$2 witness=$4 session=$5
+exec 3>&1 4>&2
+if [ "$3" ]; then exec 5<&0 </dev/null; else exec 5</dev/null </dev/null; fi
+shift 5
+[ -d "${slot%/*}" ] || mkdir -p -m 700 -- "${slot%/*}"
+command exec 2>"$slot" || exec 2>/dev/null
+say() { printf '%s %s %s %s\n' "$tail" "$1" "$2" "${3-}" >&2; }
+trap 'say failed $?' EXIT
+cd -P -- "$cwd" && inside "$PWD" || {
+  say refused cwd
+  trap - EXIT
+  exit 125
+}
+unset PWD OLDPWD SHLVL
+signal=
+case $witness in
+  jobs)
+    # A handler: a command that signals its group must not end us. Children get the default back.
+    trap : HUP INT QUIT USR1 USR2 ALRM TERM
+    # The slot is read back: say where our part begins.
+    $session env --default-signal=INT,QUIT -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
+    say started $!
+    exec 5<&-
+    while :; do
+      wait
+      jobs >"$slot.jobs"
+      read -r job <"$slot.jobs"
+      case $job in *' Running'*) ;; *) break ;; esac
+    done
+    job=${job#*+}
+    while :; do case $job in ' '*) job=${job# } ;; *' ') job=${job% } ;; *) break ;; esac; done
+    case $job in
+      Done) code=0 ;;
+      'Done('*) code=${job#'Done('} code=${code%')'} ;;
+      *) code=128 signal=$job ;;
+    esac
+    ;;
+  time)
+    trap : HUP INT QUIT USR1 USR2 ALRM TERM
+    say started
+    command time -o "$slot.time" -f '' $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
+    code=$?
+    read -r a b c d number <"$slot.time"
+    case "$a $b $c $d" in
+      'Command terminated by signal') code=$((128 + number)) signal=$number ;;
+    esac
+    ;;
+  *)
+    trap : HUP INT QUIT USR1 USR2 ALRM TERM
+    say started
+    $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
+    code=$?
+    ;;
+esac
+trap - EXIT
+say done "$code" "$signal"
+mark() {
+  # A command may have left the pipe non-blocking and full.
+  tries=0
+  until printf '%s%s' "$head" "$tail"; do
+    tries=$((tries + 1))
+    [ $tries -le 100 ] || return
+    sleep 0.1
+  done
+}
+mark >&3
+mark >&4
+exit "$code"

@@ -1,0 +1,187 @@
+"""Guests for tests: the machine itself, and a root that holds nothing but busybox."""
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+from anyio.abc import ByteReceiveStream, ByteSendStream
+
+from pinfold.posix import Guest, Process, SupervisedProcess, SupervisingGuest
+from pinfold.spec import TreeKill
+
+
+class Pipe(ByteReceiveStream, ByteSendStream):
+    """One end of a pipe; after `settle` it ends where it would have to wait."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.settled = False
+        os.set_blocking(fd, False)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.lowlevel.checkpoint()
+        while self.fd >= 0:
+            try:
+                data = os.read(self.fd, max_bytes)
+            except BlockingIOError:
+                if self.settled:
+                    break
+                await anyio.wait_readable(self.fd)
+            else:
+                if data:
+                    return data
+                break
+        raise anyio.EndOfStream
+
+    async def send(self, item: bytes) -> None:
+        await anyio.lowlevel.checkpoint()
+        while item:
+            if self.fd < 0:
+                raise anyio.ClosedResourceError
+            try:
+                item = item[os.write(self.fd, item) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self.fd)
+            except BrokenPipeError:
+                raise anyio.BrokenResourceError from None
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            anyio.notify_closing(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+
+    async def aclose(self) -> None:
+        self.close()
+
+
+class LocalProcess(SupervisedProcess):
+    tells_signals = False
+
+    def __init__(self, popen: subprocess.Popen, pipes: list[int]) -> None:
+        self.popen = popen
+        self.stdin, self.stdout, self.stderr = (Pipe(fd) for fd in pipes)
+
+    async def wait(self) -> int:
+        if self.popen.poll() is None:
+            fd = os.pidfd_open(self.popen.pid)
+            try:
+                await anyio.wait_readable(fd)
+            finally:
+                os.close(fd)
+        code = self.popen.wait()
+        return code if code >= 0 or self.tells_signals else 128 - code
+
+    async def signal(self, number: int) -> None:
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+
+    async def aclose(self) -> None:
+        self.popen.poll()
+        LEFT.append(self.popen)
+        self.stdin.close()
+        for pipe in (self.stdout, self.stderr):
+            if pipe.fd >= 0 and not at_end(pipe.fd):
+                os.set_blocking(pipe.fd, True)
+                LEFT.append(subprocess.Popen(["cat"], stdin=pipe.fd, stdout=subprocess.DEVNULL))
+            pipe.close()
+        LEFT[:] = [popen for popen in LEFT if popen.poll() is None]
+
+    async def kill_tree(self, grace_seconds: float) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGTERM)
+        with anyio.move_on_after(grace_seconds):
+            await self.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, signal.SIGKILL)
+
+    async def settle(self) -> None:
+        self.stdout.settled = self.stderr.settled = True
+        for pipe in (self.stdout, self.stderr):
+            anyio.notify_closing(pipe.fd)
+
+
+#: What may still run: processes let go of, and who drains what their children write.
+LEFT: list[subprocess.Popen] = []
+
+
+def at_end(fd: int) -> bool:
+    try:
+        while os.read(fd, 65536):
+            pass
+    except BlockingIOError:
+        return False
+    return True
+
+
+class LocalGuest(Guest):
+    """Spawns on this machine, with an environment of its own."""
+
+    default_env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
+    process: type[LocalProcess] = LocalProcess
+    prefix: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.spawned = 0
+
+    async def spawn(self, argv, env, cwd) -> LocalProcess:
+        await anyio.lowlevel.checkpoint()
+        self.spawned += 1
+        ours, theirs = [], []
+        for output in (False, True, True):
+            reading, writing = os.pipe()
+            ours.append(reading if output else writing)
+            theirs.append(writing if output else reading)
+        popen = subprocess.Popen(
+            [os.fsencode(arg) for arg in (*self.prefix, *argv)],
+            env={**self.default_env, **env},
+            cwd=cwd,
+            stdin=theirs[0],
+            stdout=theirs[1],
+            stderr=theirs[2],
+            start_new_session=True,
+        )
+        for fd in theirs:
+            os.close(fd)
+        return self.process(popen, ours)
+
+
+class SupervisingLocalGuest(SupervisingGuest, LocalGuest):
+    """Does without our shell: what `PosixInstance` makes of a richer guest."""
+
+    tree_kill = TreeKill.GROUP
+
+    class process(LocalProcess):
+        tells_signals = True
+
+
+class BusyboxGuest(LocalGuest):
+    """A root that holds busybox and a workspace, nothing else, made by bubblewrap."""
+
+    default_env = {"PATH": "/bin"}
+
+    def __init__(self, root: Path, workspace: Path, *options: str) -> None:
+        super().__init__()
+        self.prefix = (
+            "bwrap", "--unshare-user", "--unshare-ipc", "--unshare-net", "--unshare-uts",
+            "--bind", str(root), "/", "--bind", str(workspace), "/workspace",
+            "--dev", "/dev", "--proc", "/proc", *options, "--",
+        )  # fmt: skip
+
+
+def busybox_root(folder: Path, without: tuple[str, ...] = ()) -> Path:
+    """Make a root with busybox alone, some of its commands left out."""
+    busybox = shutil.which("busybox")
+    assert busybox, "install busybox-static"
+    for name in ("bin", "dev", "proc", "tmp", "workspace"):
+        (folder / name).mkdir(parents=True)
+    shutil.copy(busybox, folder / "bin" / "busybox")
+    names = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+    for name in names.stdout.split():
+        if name not in {*without, "busybox", "[["}:
+            (folder / "bin" / name).symlink_to("busybox")
+    return folder
