@@ -1,0 +1,241 @@
+"""Collection: what no checkpoint needs goes, beside writers and other collectors (CP-10)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from pinfold.checkpoint._codec import pack, unpack
+from pinfold.checkpoint._io import Io, in_thread
+from pinfold.checkpoint._keys import CHUNKED, FOSSILS, LEASES, OBJECTS, chunked_key, object_key
+from pinfold.checkpoint._leases import LIST, SEEN, expired
+from pinfold.checkpoint._manifest import Damaged, Newer, decode
+from pinfold.checkpoint._merkle import Manifests, corrupt, newer
+from pinfold.checkpoint._objects import ObjectInfo
+from pinfold.checkpoint._record import CheckpointRecord
+from pinfold.checkpoint._records import Records
+from pinfold.checkpoint._upload import CHUNK_LIST_BYTES, LARGE, chunks_from
+from pinfold.provider import FileType
+
+__all__ = ["CollectReport", "Collector"]
+
+_BATCH: Final = 256
+
+
+@attrs.frozen(kw_only=True)
+class CollectReport:
+    """What a collection did.
+
+    Attributes:
+        deleted: objects that are gone.
+        deleted_bytes: what they took, as stored.
+        restored: objects that had been set aside and were needed after all.
+        pending: objects that are set aside, until writers that may need them have ended; the next
+            collection goes on with them.
+    """
+
+    deleted: int = 0
+    deleted_bytes: int = 0
+    restored: int = 0
+    pending: int = 0
+
+    def __add__(self, other: CollectReport) -> CollectReport:
+        return CollectReport(
+            deleted=self.deleted + other.deleted,
+            deleted_bytes=self.deleted_bytes + other.deleted_bytes,
+            restored=self.restored + other.restored,
+            pending=self.pending + other.pending,
+        )
+
+
+@attrs.define
+class _Marks:
+    """What live records need: keys, and what was gone through already."""
+
+    records: set[str] = attrs.Factory(set)
+    manifests: set[str] = attrs.Factory(set)
+    keys: set[str] = attrs.Factory(set)
+
+
+@attrs.frozen
+class Collector:
+    """Collects one store."""
+
+    io: Io
+    records: Records
+    manifests: Manifests
+    lease_seconds: float
+    token: Callable[[], str]
+
+    async def collect(self) -> CollectReport:
+        """Do what `CheckpointStore.collect` says."""
+        await in_thread(self.io.objects.sweep)
+        marks = _Marks()
+        report = CollectReport()
+        for name, files in (await self._pending()).items():
+            report += await self._finish(name, files, marks)
+        return report + await self._begin(marks)
+
+    async def _begin(self, marks: _Marks) -> CollectReport:
+        # Leases, then objects, then records: what a writer puts later is not on the list at all.
+        leases = await self.io.list(LEASES)
+        objects = [*await self.io.list(CHUNKED), *await self.io.list(OBJECTS)]
+        await self._mark(marks)
+        # No more than politeness: a writer's fresh objects would have to be brought back later.
+        since = min((lease.modified for lease in leases), default=float("inf"))
+        doomed = [o.key for o in objects if o.key not in marks.keys and o.modified < since]
+        if not doomed:
+            return CollectReport()
+        name = self.token()
+        listing = await in_thread(lambda: pack("\n".join(doomed).encode("ascii")))
+        await self.io.put({f"{FOSSILS}/{name}/{LIST}": listing})
+        await self.io.move([(key, f"{FOSSILS}/{name}/{key}") for key in doomed])
+        files = await self.io.list(f"{FOSSILS}/{name}")
+        return await self._finish(name, files, marks, own=True)
+
+    async def _pending(self) -> dict[str, list[ObjectInfo]]:
+        """Return the collections under way, with what is in their folders."""
+        pending: dict[str, list[ObjectInfo]] = {}
+        for info in await self.io.list(FOSSILS):
+            pending.setdefault(info.key.split("/")[1], []).append(info)
+        return pending
+
+    async def _finish(
+        self, name: str, files: list[ObjectInfo], marks: _Marks, *, own: bool = False
+    ) -> CollectReport:
+        """Delete what a collection set aside, or bring it back, once nobody can need it any more.
+
+        Args:
+            name: the collection's.
+            files: what is in its folder.
+            marks: what is known to be needed so far.
+            own: it is ours, and all on its list has been set aside.
+        """
+        folder = f"{FOSSILS}/{name}/"
+        inside = {info.key.removeprefix(folder): info for info in files}
+        listing, seen_by = inside.pop(LIST, None), inside.pop(SEEN, None)
+        active = await self._active()
+        if seen_by is not None:
+            seen = await self._seen(seen_by.key)
+        elif own or listing is None or expired(listing, await self._now(), self.lease_seconds):
+            seen = active
+            await self.io.put({folder + SEEN: json.dumps(sorted(seen)).encode("ascii")})
+        else:  # its collector may still be setting objects aside
+            return CollectReport(pending=len(inside))
+        if seen & active:
+            return CollectReport(pending=len(inside))
+        await self._mark(marks)
+        needed = inside.keys() & marks.keys
+        there = await self.io.exists(needed)
+        # Chunks before the lists that name them.
+        back = sorted(needed - there, key=lambda key: (key.startswith(CHUNKED), key))
+        await self.io.move([(folder + key, key) for key in back])
+        await self.io.delete(folder + key for key in inside if key not in back)
+        await self.io.delete([folder + SEEN, folder + LIST])
+        gone = [info for key, info in inside.items() if key not in needed]
+        return CollectReport(
+            deleted=len(gone), deleted_bytes=sum(info.size for info in gone), restored=len(back)
+        )
+
+    async def _seen(self, key: str) -> set[str]:
+        data = (await self.io.find([key])).get(key, b"[]")
+        return set(json.loads(data))
+
+    async def _active(self) -> set[str]:
+        """Return the leases of writers at work; those of the dead are removed."""
+        leases = await self.io.list(LEASES)
+        if not leases:
+            return set()
+        now = await self._now()
+        dead = [info.key for info in leases if expired(info, now, self.lease_seconds)]
+        await self.io.delete(dead)
+        return {info.key for info in leases} - set(dead)
+
+    async def _now(self) -> float:
+        """Return the time by the store's own clock."""
+        key = f"clock/{self.token()}"
+        await self.io.put({key: b""})
+        times = [info.modified for info in await self.io.list("clock") if info.key == key]
+        await self.io.delete([key])
+        return times[0] if times else 0.0
+
+    async def _mark(self, marks: _Marks) -> None:
+        """Add what records need that were not gone through before.
+
+        Raises:
+            CheckpointCorrupt: a record or manifest can't be read; so nothing is deleted.
+            InvalidArgument: one is of a later version (SP-3); so nothing is deleted.
+        """
+        keys = [key for key in await self.records.keys() if key not in marks.records]
+        records, faults = await self.records.read(keys)
+        for exc in faults.values():
+            raise exc
+        for record in records:
+            await self._mark_tree(record, marks)
+        marks.records.update(keys)
+
+    async def _mark_tree(self, record: CheckpointRecord, marks: _Marks) -> None:
+        level = {record.manifest.removeprefix("sha256:")} - marks.manifests
+        while level:
+            following: set[str] = set()
+            large: dict[str, int] = {}
+            batches = list(level)
+            for start in range(0, len(batches), _BATCH):
+                batch = batches[start : start + _BATCH]
+                stored, faults = await self.manifests.read(batch)
+                for digest, reason in faults.items():
+                    raise corrupt(record, object_key(digest), reason)
+                await in_thread(
+                    lambda: _mark_files(record, stored, marks.keys, following, large)  # noqa: B023
+                )
+            await self._mark_chunks(record, large, marks)
+            marks.manifests |= level
+            marks.keys.update(map(object_key, level))
+            level = following - marks.manifests
+
+    async def _mark_chunks(
+        self, record: CheckpointRecord, large: dict[str, int], marks: _Marks
+    ) -> None:
+        lists = [key for key in large if key not in marks.keys]
+        for start in range(0, len(lists), _BATCH):
+            batch = lists[start : start + _BATCH]
+            found = await self.io.find(batch)
+            for key in batch:
+                try:
+                    raw = unpack(found[key], CHUNK_LIST_BYTES)
+                    chunks = chunks_from(raw, large[key])
+                except KeyError:
+                    raise corrupt(record, key, "it is missing") from None
+                except Newer as exc:
+                    raise newer(record, key, exc) from exc
+                except Damaged as exc:
+                    raise corrupt(record, key, str(exc)) from exc
+                marks.keys.add(key)
+                marks.keys.update(map(object_key, chunks))
+
+
+def _mark_files(
+    record: CheckpointRecord,
+    stored: dict[str, bytes],
+    keys: set[str],
+    following: set[str],
+    large: dict[str, int],
+) -> None:
+    for digest, data in stored.items():
+        try:
+            entries, below, _ = decode(data, "")
+        except Newer as exc:
+            raise newer(record, object_key(digest), exc) from exc
+        except Damaged as exc:
+            raise corrupt(record, object_key(digest), str(exc)) from exc
+        following.update(child.object for child in below)
+        for entry in entries:
+            if entry.type is not FileType.FILE or not entry.size:
+                continue
+            if entry.size > LARGE:
+                large[chunked_key(entry.digest)] = entry.size
+            else:
+                keys.add(object_key(entry.digest))
