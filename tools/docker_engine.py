@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
-"""Run a command where a Docker engine answers: `tools/docker_engine.py COMMAND...`.
+"""Run a command where a Docker engine answers: `python -m tools.docker_engine COMMAND...`.
 
 An engine that answers already (DOCKER_HOST, or the usual socket) is used as it is. Otherwise, as
 root, a throwaway one is started, and ended by its pid when the command has ended: data, socket and
 state lie in a folder of their own, and it lives, with the command, in a network namespace of its
 own, so that no bridge, route or iptables rule of this machine is touched. The command sees
-DOCKER_HOST, and the images `pinfold-test:busybox` and `pinfold-test:debian` (tools/docker_images.py),
+DOCKER_HOST, and the images `pinfold-test:busybox` and `pinfold-test:debian` (tools.docker_images),
 which are removed afterwards from an engine that was not ours.
 
 Where no engine can be had the command runs all the same, without one, and is told why on stderr.
@@ -29,7 +28,6 @@ from pathlib import Path
 
 DEADLINE_SECONDS = 30.0
 CLONE_NEWNET = 0x40000000
-PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 0x1
 
 
@@ -87,10 +85,6 @@ def leave_network() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
 
 
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 class Engine:
     """A dockerd of our own in a folder; may be killed and started again.
 
@@ -122,7 +116,8 @@ class Engine:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    shutil.which("dockerd", path=path) or "dockerd",
+                    *("setpriv", "--pdeathsig", "TERM"),  # it ends with us, whatever happens
+                    "dockerd",
                     f"--host={self.host}",
                     f"--data-root={self.folder}/data",
                     f"--exec-root={self.folder}/exec",
@@ -137,7 +132,6 @@ class Engine:
                 stderr=log,
                 env=environ,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not answers(self.host):
@@ -194,7 +188,7 @@ def throwaway(*options: str, path: str | None = None) -> Iterator[Engine]:
 @contextlib.contextmanager
 def available() -> Iterator[str | None]:
     """The host of an engine with the test images, or None."""
-    import docker_images
+    from tools import docker_images
 
     host = present()
     if host is not None:
@@ -203,7 +197,9 @@ def available() -> Iterator[str | None]:
         return
     reason = why_not()
     if reason is not None:
-        print(f"docker_engine: no engine answers and none can be started: {reason}", file=sys.stderr)
+        print(
+            f"docker_engine: no engine answers and none can be started: {reason}", file=sys.stderr
+        )
         yield None
         return
     leave_network()
@@ -217,14 +213,14 @@ def main(command: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(128 + number))
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     with available() as host:
         environ = os.environ | ({"DOCKER_HOST": host} if host else {})
         child = subprocess.Popen(command, env=environ)
-        while True:
+        code = None
+        while code is None:
             try:
                 code = child.wait()
-                break
             except KeyboardInterrupt:
                 continue  # the terminal has told the child too
             except SystemExit:

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 """The images that the tests run, made without a registry.
 
 - `pinfold-test:busybox` is a static busybox and the few files that a system has.
-- `pinfold-test:debian` is what debootstrap calls minbase. `tools/docker_images.py fetch` makes its
+- `pinfold-test:debian` is what debootstrap calls minbase. `python -m tools.docker_images fetch` makes its
   file tree, once, in the user's cache folder; loading it later needs no network.
 """
 
@@ -42,7 +41,9 @@ def release() -> str:
     """Return the code name of the Debian release of this machine, or of a fallback."""
     with contextlib.suppress(OSError):
         facts = dict(
-            line.split("=", 1) for line in Path("/etc/os-release").read_text().split() if "=" in line
+            line.split("=", 1)
+            for line in Path("/etc/os-release").read_text().split()
+            if "=" in line
         )
         if facts.get("ID") == "debian" and "VERSION_CODENAME" in facts:
             return facts["VERSION_CODENAME"]
@@ -85,7 +86,9 @@ def fetch() -> None:
         for name in ("proc", "sys"):
             subprocess.run(["umount", "-q", root / name], check=False)
         if log.returncode != 0:
-            sys.exit("docker_images: debootstrap failed:\n" + "\n".join(log.stdout.splitlines()[-20:]))
+            sys.exit(
+                "docker_images: debootstrap failed:\n" + "\n".join(log.stdout.splitlines()[-20:])
+            )
         for name in DROPPED:
             shutil.rmtree(root / name, ignore_errors=True)
         with (root / "etc/passwd").open("a") as passwd:
@@ -97,7 +100,8 @@ def fetch() -> None:
             os.chown(root / name, USER, USER)
         draft = target.with_suffix(f".{os.getpid()}")
         subprocess.run(
-            ["tar", "-C", root, "--numeric-owner", "--one-file-system", "-cf", draft, "."], check=True
+            ["tar", "-C", root, "--numeric-owner", "--one-file-system", "-cf", draft, "."],
+            check=True,
         )
         draft.replace(target)
 
@@ -111,7 +115,9 @@ def busybox_tar() -> bytes:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
 
-        def add(name: str, kind: bytes, mode: int, *, data: bytes = b"", link: str = "", owner=0):
+        def add(
+            name: str, kind: bytes, mode: int, *, data: bytes = b"", link: str = "", owner: int = 0
+        ) -> None:
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode, entry.size, entry.linkname = kind, mode, len(data), link
             entry.uid = entry.gid = owner
@@ -131,14 +137,19 @@ def busybox_tar() -> bytes:
         people = {"root": 0, "user": USER, "nobody": 65534}
         passwd = "".join(f"{n}:x:{i}:{i}::/home/{n}:/bin/sh\n" for n, i in people.items())
         groups = "".join(f"{n}:x:{i}:\n" for n, i in people.items())
-        for name, text in (("passwd", passwd), ("group", groups), ("hosts", ""), ("resolv.conf", "")):
+        for name, text in (
+            ("passwd", passwd),
+            ("group", groups),
+            ("hosts", ""),
+            ("resolv.conf", ""),
+        ):
             add(f"etc/{name}", tarfile.REGTYPE, 0o644, data=text.encode())
     return stream.getvalue()
 
 
 def request(host: str, method: str, path: str, body: object = None) -> tuple[int, bytes]:
     """Send one request to an engine, whole answer back."""
-    from docker_engine import UnixHTTP
+    from tools.docker_engine import UnixHTTP
 
     connection = UnixHTTP(host.removeprefix("unix://"), 120)
     try:
@@ -151,7 +162,9 @@ def request(host: str, method: str, path: str, body: object = None) -> tuple[int
         connection.close()
 
 
-def import_image(host: str, tag: str, tar: object, *, env: tuple[str, ...] = (), changes=()) -> str:
+def import_image(
+    host: str, tag: str, tar: object, *, env: tuple[str, ...] = (), changes: tuple[str, ...] = ()
+) -> str:
     """Import a tar as an image and return the image's id."""
     settings = [f"ENV {line}" for line in (f"PATH={SEARCH_PATH}", *env)] + list(changes)
     query = [("fromSrc", "-"), ("repo", REPOSITORY), ("tag", tag)]
@@ -170,7 +183,10 @@ def load(host: str) -> None:
         with debian_tar().open("rb") as tar:
             import_image(host, "debian", tar, env=("LANG=C.UTF-8",), changes=('CMD ["/bin/bash"]',))
     else:
-        print("docker_images: no Debian image: run tools/docker_images.py fetch", file=sys.stderr)
+        print(
+            "docker_images: no Debian image: run python -m tools.docker_images fetch",
+            file=sys.stderr,
+        )
 
 
 @contextlib.contextmanager

@@ -1,0 +1,221 @@
+"""One container as an instance."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from time import time
+from typing import Any, Final
+
+import anyio
+import attrs
+
+from pinfold.errors import (
+    Effect,
+    InvalidArgument,
+    Lost,
+    OutcomeUnknown,
+    PinfoldError,
+    Unavailable,
+    Unreachable,
+)
+from pinfold.posix import PosixInstance
+from pinfold.provider import (
+    Endpoint,
+    ExecRequest,
+    ExecResult,
+    Files,
+    Instance,
+    InstanceRef,
+    InstanceStatus,
+    Pausable,
+    Ports,
+    Sink,
+    Terminal,
+    Terminals,
+    TerminalSize,
+    Tree,
+)
+from pinfold_docker._engine import Engine
+from pinfold_docker._guest import status_of
+from pinfold_docker._http import EngineError
+
+__all__ = ["DockerInstance", "PublishedInstance"]
+
+KILLED: Final = 137
+DEFAULT_SIZE: Final = TerminalSize()
+#: An engine tells of a kill for memory a moment after the command has ended.
+TOLD_SECONDS: Final = 0.1
+
+
+class DockerInstance(Instance, Pausable, Terminals):
+    """A container.
+
+    Args:
+        engine: that runs it.
+        ref: its name, and the connection it is reached by.
+        outfit: makes what runs in it, anew after each start.
+        lacks: what the engine could have and hasn't.
+        remove: ends it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        ref: InstanceRef,
+        *,
+        outfit: Callable[[], Awaitable[PosixInstance]],
+        lacks: tuple[str, ...],
+        remove: Callable[[InstanceRef], Awaitable[None]],
+    ) -> None:
+        self.engine = engine
+        self.ref = ref
+        self._outfit = outfit
+        self._lacks = lacks
+        self._remove = remove
+        self._posix: PosixInstance | None = None
+        self._started_at = ""
+        self._oom_nanoseconds = 0
+        self._destroyed = False
+
+    async def refresh(self) -> None:
+        """Learn how the container is, and equip it if it runs.
+
+        Raises:
+            Lost, Unreachable, Unavailable: it can't be used.
+        """
+        facts = await self._inspect()
+        state = facts["State"]
+        if not state.get("Running"):
+            self._posix = None
+            return
+        if self._posix is None or state["StartedAt"] != self._started_at:
+            self._posix = None
+            self._posix = await self._outfit()
+            self._started_at = state["StartedAt"]
+            self.features = self._posix.features
+            inner = self._posix.details
+            self.details = attrs.evolve(inner, lacks=(*self._lacks, *inner.lacks))
+
+    @property
+    def _running(self) -> PosixInstance:
+        if self._destroyed:
+            raise self._gone()
+        if self._posix is None:
+            raise Unavailable(
+                f"the container {self.ref.id} is stopped",
+                hint="resume the sandbox",
+                details={"container": self.ref.id},
+            )
+        return self._posix
+
+    @property
+    def files(self) -> Files:  # type: ignore[override]
+        """Its files (FS)."""
+        return self._running.files
+
+    @property
+    def tree(self) -> Tree:  # type: ignore[override]
+        """Its workspace as a whole (CP)."""
+        return self._running.tree
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        try:
+            result = await self._running.exec(request, sink)
+        except OutcomeUnknown as exc:
+            if await self._out_of_memory():
+                exc.details["limit"] = "memory"
+                exc.hint = "the memory limit was reached; raise target.options.memory_bytes"
+            raise
+        killed = result.exit_code == KILLED and not result.timed_out and result.limit is None
+        if killed and await self._out_of_memory():
+            return attrs.evolve(result, limit="memory")
+        return result
+
+    async def open_terminal(
+        self, request: ExecRequest | None = None, size: TerminalSize = DEFAULT_SIZE
+    ) -> Terminal:
+        return await self._running.open_terminal(request, size)
+
+    async def status(self) -> InstanceStatus:
+        return await status_of(self.engine, self.ref.id)
+
+    async def pause(self) -> None:
+        await self._change("stop", query={"t": 0})
+        self._posix = None
+
+    async def resume(self) -> bool:
+        before = self._started_at
+        await self._change("start")
+        await self.refresh()
+        return self._started_at != before
+
+    async def destroy(self) -> None:
+        self._posix, self._destroyed = None, True
+        await self._remove(self.ref)
+
+    async def _change(self, what: str, *, query: dict[str, Any] | None = None) -> None:
+        try:
+            await self.engine.call("POST", "containers", self.ref.id, what, query=query)
+        except EngineError as exc:
+            if exc.status == 404:
+                raise self._gone() from None
+            raise Unreachable(
+                f"the engine could not {what} {self.ref.id}: {exc.message}", effect=Effect.UNKNOWN
+            ) from None
+
+    async def _inspect(self) -> dict[str, Any]:
+        try:
+            facts: dict[str, Any] = await self.engine.call("GET", "containers", self.ref.id, "json")
+        except EngineError as exc:
+            if exc.status == 404:
+                raise self._gone() from None
+            raise Unreachable(f"the engine can't tell of {self.ref.id}: {exc.message}") from None
+        return facts
+
+    def _gone(self) -> Lost:
+        return Lost(f"the container {self.ref.id} is gone", details={"container": self.ref.id})
+
+    async def _out_of_memory(self) -> bool:
+        """Say whether the kernel has killed for memory in it since the last time we asked."""
+        query = {
+            "since": f"{_seconds(self._started_at):.6f}",
+            "until": f"{time():.6f}",
+            "filters": {"container": [self.ref.id], "event": ["oom"]},
+        }
+        with anyio.move_on_after(TOLD_SECONDS):
+            while True:
+                try:
+                    async with self.engine.exchange("GET", "events", query=query) as connection:
+                        lines = (await connection.read()).splitlines()
+                except (EngineError, PinfoldError):
+                    return False
+                moments = [int(json.loads(line)["timeNano"]) for line in lines]
+                new = [moment for moment in moments if moment > self._oom_nanoseconds]
+                if new:
+                    self._oom_nanoseconds = max(new)
+                    return True
+                await anyio.sleep(TOLD_SECONDS / 10)
+        return False
+
+
+def _seconds(moment: str) -> float:
+    """Return the seconds since the epoch of an engine's time, `2026-01-31T12:00:00.123456789Z`."""
+    whole, _, _ = moment.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp()
+
+
+class PublishedInstance(DockerInstance, Ports):
+    """A container with ports on the engine's loopback."""
+
+    async def expose(self, port: int) -> Endpoint:
+        facts = await self._inspect()
+        bindings = (facts["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp")
+        if not bindings:
+            declared = sorted(facts["Config"].get("ExposedPorts") or ())
+            raise InvalidArgument(
+                f"port {port} was not declared",
+                hint=f"list it in target.options.ports; declared: {', '.join(declared) or 'none'}",
+            )
+        return Endpoint(port=port, url=f"tcp://127.0.0.1:{bindings[0]['HostPort']}")

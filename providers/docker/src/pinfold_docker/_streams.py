@@ -1,0 +1,156 @@
+"""An exec's multiplexed stream, taken apart into stdout and stderr."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import ByteReceiveStream, ByteSendStream
+
+from pinfold_docker._engine import Hijacked
+from pinfold_docker._socket import Spool
+
+__all__ = ["Demultiplexer", "OutputStream", "StdinStream"]
+
+HEADER_BYTES: Final = 8
+#: What is read for somebody who has not asked yet; half of what a spool holds in memory.
+AHEAD_BYTES: Final = 512 * 1024
+STDOUT: Final = 1
+STDERR: Final = 2
+
+
+class Demultiplexer:
+    """Reads frames for whoever asks, and keeps what is the other stream's.
+
+    Frames are a header (stream number, three zero bytes, size as four bytes, the high one first)
+    and a payload of at most 32 KiB. Payload is passed on as it comes: a frame need not be complete.
+    """
+
+    def __init__(self, source: Hijacked) -> None:
+        self._source = source
+        self._pumping = anyio.Lock()
+        self._full, self._less = False, anyio.Event()
+        self._queues = {STDOUT: Spool(), STDERR: Spool()}
+        self._header = bytearray()
+        self._into = STDOUT
+        self._left = 0
+        self.totals = {STDOUT: 0, STDERR: 0}
+        self.ended = False
+        self.broken = False
+
+    async def receive(self, number: int, max_bytes: int) -> bytes:
+        """Return the next bytes of one stream.
+
+        Raises:
+            anyio.EndOfStream: there are none to come.
+        """
+        queue = self._queues[number]
+        while True:
+            data = queue.get(max_bytes)
+            if data:
+                if self._full and self.held < AHEAD_BYTES:
+                    self._full = False
+                    self._less.set()
+                return data
+            if self.ended:
+                raise anyio.EndOfStream
+            async with self._pumping:
+                if not queue and not self.ended:
+                    await self._pump()
+
+    async def until_end(self) -> None:
+        """Return once all has been read, by whoever asks; read ahead of them, but not far.
+
+        Nobody may be asking at all, and whoever asks slowly is to slow the command down.
+        """
+        while not self.ended:
+            async with self._pumping:
+                if not self.ended and self.held < AHEAD_BYTES:
+                    await self._pump()
+                    continue
+            if not self.ended:
+                self._full, self._less = True, anyio.Event()
+                await self._less.wait()
+
+    async def discard(self) -> None:
+        """Read until the end, and drop everything."""
+        while not self.ended:
+            async with self._pumping:
+                if not self.ended:
+                    await self._pump()
+            for queue in self._queues.values():
+                queue.close()
+
+    @property
+    def held(self) -> int:
+        """Bytes that nobody has asked for yet."""
+        return sum(len(queue) for queue in self._queues.values())
+
+    async def _pump(self) -> None:
+        try:
+            self._take(await self._source.receive())
+        except anyio.EndOfStream:
+            self.ended = True
+            self.broken = bool(self._left or self._header)
+        except anyio.BrokenResourceError:
+            self.ended = self.broken = True
+
+    def _take(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            if not self._left:
+                missing = HEADER_BYTES - len(self._header)
+                self._header += view[:missing]
+                view = view[missing:]
+                if len(self._header) < HEADER_BYTES:
+                    return
+                self._into = STDERR if self._header[0] == STDERR else STDOUT
+                self._left = int.from_bytes(self._header[4:], "big")
+                self._header.clear()
+                continue
+            part = view[: self._left]
+            self._queues[self._into].put(part)
+            self.totals[self._into] += len(part)
+            self._left -= len(part)
+            view = view[len(part) :]
+
+    def close(self) -> None:
+        """Forget what nobody asked for."""
+        self.ended = True
+        self._less.set()
+        self._source.close()
+        for queue in self._queues.values():
+            queue.close()
+
+
+class OutputStream(ByteReceiveStream):
+    """One of the two, as a stream."""
+
+    def __init__(self, source: Demultiplexer, number: int) -> None:
+        self._source = source
+        self._number = number
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        return await self._source.receive(self._number, max_bytes)
+
+    async def aclose(self) -> None:
+        await anyio.lowlevel.checkpoint()
+
+
+class StdinStream(ByteSendStream):
+    """What goes in; closing it is the end-of-file."""
+
+    def __init__(self, target: Hijacked) -> None:
+        self._target = target
+        self._closed = False
+
+    async def send(self, item: bytes) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        await self._target.send(item)
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._target.send_eof()
