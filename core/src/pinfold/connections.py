@@ -20,7 +20,7 @@ from typing import Any
 import anyio.to_thread
 import attrs
 
-from pinfold.errors import NotFound, PinfoldError, SpecInvalid, Unauthorized
+from pinfold.errors import Internal, NotFound, PinfoldError, SpecInvalid, Unauthorized
 from pinfold.faults import Fault, pointer
 from pinfold.spec import has_secret_name, has_secret_shape
 
@@ -29,6 +29,7 @@ __all__ = [
     "Connections",
     "Secret",
     "connection_faults",
+    "provider_failure",
     "redact",
     "scrub",
     "scrub_error",
@@ -233,12 +234,36 @@ def scrub(value: Any) -> Any:
 
 
 def scrub_error(error: PinfoldError) -> PinfoldError:
-    """Take revealed secrets out of an error, in place, and return it."""
+    """Take revealed secrets out of an error, in place, and return it.
+
+    What it was raised from is kept where it holds no secret, else dropped.
+    """
     error.message = redact(error.message)
     error.hint = redact(error.hint)
     error.details = scrub(error.details)
     error.args = tuple(redact(arg) if isinstance(arg, str) else arg for arg in error.args)
-    cause = error.__cause__ or error.__context__
-    if cause is not None and redact(str(cause)) != str(cause):
+    source = error.__cause__ or error.__context__
+    if source is not None and _holds_secret(source):
         error.__cause__ = error.__context__ = None
+        error.__suppress_context__ = True
     return error
+
+
+def provider_failure(source: Exception) -> Internal:
+    """Return the typed error for what a provider should not have raised; raise it `from` its cause.
+
+    The source becomes its cause, unless it holds a secret.
+    """
+    error = Internal(
+        redact(f"the provider failed: {type(source).__name__}: {source}"),
+        hint="this is a bug of the provider",
+    )
+    error.__cause__ = None if _holds_secret(source) else source
+    return error
+
+
+def _holds_secret(source: BaseException) -> bool:
+    import traceback
+
+    text = "".join(traceback.format_exception(source))
+    return redact(text) != text

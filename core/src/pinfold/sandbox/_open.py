@@ -12,8 +12,8 @@ import anyio
 import attrs
 
 from pinfold import config
-from pinfold.connections import Connection, scrub_error
-from pinfold.errors import Internal, InvalidArgument, PinfoldError, SpecInvalid, Unavailable
+from pinfold.connections import Connection, provider_failure, scrub_error
+from pinfold.errors import InvalidArgument, PinfoldError, SpecInvalid, Unavailable
 from pinfold.memory import NoCompute
 from pinfold.provider import (
     Context,
@@ -269,9 +269,5 @@ class _typed_errors:  # noqa: N801 - reads as a statement
         if isinstance(error, PinfoldError):
             scrub_error(error)
         elif isinstance(error, Exception):
-            raise scrub_error(
-                Internal(
-                    f"the provider failed: {type(error).__name__}: {error}",
-                    hint="this is a bug of the provider",
-                )
-            ) from error
+            failure = provider_failure(error)
+            raise failure from failure.__cause__

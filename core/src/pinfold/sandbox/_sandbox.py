@@ -12,11 +12,10 @@ from typing import Any, Self
 import anyio
 import attrs
 
-from pinfold.connections import scrub_error
+from pinfold.connections import provider_failure, scrub_error
 from pinfold.errors import (
     Conflict,
     Effect,
-    Internal,
     OutcomeUnknown,
     PinfoldError,
     Unavailable,
@@ -300,13 +299,9 @@ class Sandbox:
             yield self._instance
         except PinfoldError as exc:
             raise scrub_error(exc)  # noqa: B904 - the same error, without secrets
-        except Exception as exc:
-            raise scrub_error(
-                Internal(
-                    f"the provider failed: {type(exc).__name__}: {exc}",
-                    hint="this is a bug of the provider",
-                )
-            ) from exc
+        except Exception as exc:  # noqa: BLE001 - nothing untyped comes out of a sandbox
+            error = provider_failure(exc)
+            raise error from error.__cause__
         finally:
             self._state.in_flight -= 1
             self._state.last_activity_at = self._runtime.now()
