@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import typing
+from enum import StrEnum
 
 import attrs
 import jsonschema
@@ -486,6 +488,24 @@ def test_json_objects_behave_as_the_mappings_they_are():
     assert value != {"a": None}
     assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 - our own bytes
     assert isinstance(value["b"][1], JsonObject)
+
+
+def test_sp0_what_is_read_has_the_types_that_the_classes_say():
+    """Whatever is read from JSON holds words as words, at every depth."""
+
+    def check(value):
+        hints = typing.get_type_hints(type(value))
+        for field in attrs.fields(type(value)):
+            item, hint = getattr(value, field.name), hints[field.name]
+            if attrs.has(type(item)):
+                check(item)
+            kinds = [kind for kind in (hint, *typing.get_args(hint)) if isinstance(kind, type)]
+            words = [kind for kind in kinds if issubclass(kind, StrEnum)]
+            if words and item is not None:
+                assert type(item) in words, field.name
+
+    check(from_json(FULL, Spec))
+    check(from_json(FULL, ResolvedSpec))
 
 
 # --- SP-3 ----------------------------------------------------------------------------------

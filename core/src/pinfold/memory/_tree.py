@@ -64,9 +64,11 @@ class MemoryTree(Tree):
         root = Directory(mode=self._store.root.mode)
         directories = {"": root}
         for entry in plan.entries:
-            above, _, name = entry.path.rpartition("/")
+            above, slash, name = entry.path.rpartition("/")
+            if slash and not above:
+                raise InvalidArgument(f"the tree has an absolute name: {entry.path!r}")
             parent = directories.get(above)
-            if parent is None or not name or name in parent.children:
+            if parent is None or name in ("", ".", "..") or name in parent.children:
                 raise InvalidArgument(f"the tree has no sound place for {entry.path!r}")
             node: Node
             if entry.type is FileType.DIRECTORY:

@@ -160,18 +160,16 @@ def _make_converter(*, detailed: bool) -> cattrs.Converter:
     conv.register_structure_hook_factory(attrs.has, _class_factory)
     conv.register_structure_hook_factory(_is_list, _list_factory)
     conv.register_structure_hook_factory(_is_optional, _optional_factory)
-    conv.register_structure_hook_func(
-        lambda kind: isinstance(kind, type) and issubclass(kind, StrEnum), _word
-    )
     conv.register_structure_hook_func(_is_object, _object)
-    for kind, article in (
-        (int, "a whole number"),
-        (float, "a number"),
-        (bool, "true or false"),
+    for kind, hook in (
+        (str, _string),
+        (StrEnum, _word),  # said by name: a StrEnum is a str, and would be read as any str
+        (int, _scalar(int, "a whole number")),
+        (float, _scalar(float, "a number")),
+        (bool, _scalar(bool, "true or false")),
+        (PurePosixPath, _path),
     ):
-        conv.register_structure_hook(kind, _scalar(kind, article))
-    conv.register_structure_hook(str, _string)
-    conv.register_structure_hook(PurePosixPath, _path)
+        conv.register_structure_hook(kind, hook)
     for new_type in ITEM_CONSTRAINTS:
         conv.register_structure_hook(new_type, _item(new_type))
     return conv
