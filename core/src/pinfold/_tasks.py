@@ -23,12 +23,14 @@ async def background(
     Yields:
         The scope of both; cancelling it leaves the block.
     """
-    error: Exception | None = None
+    error: BaseException | None = None
     async with anyio.create_task_group() as group:
         group.start_soon(work)
         try:
             yield group.cancel_scope
-        except Exception as exc:  # noqa: BLE001 - raised again outside of the group
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as exc:  # noqa: BLE001 - raised again outside of the group
             error = exc
         group.cancel_scope.cancel()
     if error is not None:

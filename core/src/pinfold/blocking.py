@@ -111,15 +111,20 @@ def _iterate(
 
 
 def _pull(portal: BlockingPortal, items: AsyncIterator[T]) -> Iterator[T]:
-    with portal.wrap_async_context_manager(_producer(items)) as received:
+    producer = portal.wrap_async_context_manager(_producer(items))
+    received = producer.__enter__()
 
-        async def step() -> list[T]:
-            async for item in received:
-                return [item]
-            return []
+    async def step() -> list[T]:
+        async for item in received:
+            return [item]
+        return []
 
+    # Not `with`: leaving a generator early raises GeneratorExit, which is no affair of the loop's.
+    try:
         while item := portal.call(step):
             yield item[0]
+    finally:
+        producer.__exit__(None, None, None)
 
 
 @asynccontextmanager
