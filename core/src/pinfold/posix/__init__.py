@@ -7,3 +7,9 @@ from pinfold.posix._guest import Process as Process
 from pinfold.posix._guest import SupervisedProcess as SupervisedProcess
 from pinfold.posix._guest import SupervisingGuest as SupervisingGuest
 from pinfold.posix._guest import TerminalGuest as TerminalGuest
+from pinfold.posix._instance import POSIX_FEATURES as POSIX_FEATURES
+from pinfold.posix._instance import Equipment as Equipment
+from pinfold.posix._instance import PosixInstance as PosixInstance
+from pinfold.posix._instance import PosixTerminalInstance as PosixTerminalInstance
+from pinfold.posix._instance import equip as equip
+from pinfold.posix._layout import Layout as Layout

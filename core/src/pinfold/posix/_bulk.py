@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing
 from typing import Final, Literal, TypeVar
 
@@ -14,7 +21,17 @@ from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
 from pinfold.posix._tar import END, Reader, header, padding
 
-__all__ = ["Bulk", "Content", "Failure", "Operation", "Packed", "Verdict", "batched", "groups"]
+__all__ = [
+    "Bulk",
+    "Content",
+    "Failure",
+    "Operation",
+    "Packed",
+    "Verdict",
+    "batched",
+    "batched_names",
+    "groups",
+]
 
 #: Bytes of arguments in one round trip; a transport may pass all of them as one string.
 _BATCH_BYTES: Final = 64 * 1024
@@ -132,6 +149,20 @@ def batched(items: Iterable[_Item]) -> Iterator[list[_Item]]:
         yield batch
 
 
+def batched_names(names: Iterable[str]) -> Iterator[list[str]]:
+    """Cut names, in order, into lists that fit into one round trip each."""
+    batch: list[str] = []
+    size = 0
+    for name in names:
+        if batch and size + _length(name) > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(name)
+        size += _length(name)
+    if batch:
+        yield batch
+
+
 def _flat(items: Iterable[Group | Operation]) -> tuple[str, ...]:
     return tuple(arg for item in items for arg in item.args)
 
@@ -170,7 +201,7 @@ class Bulk:
                         found[at] = ProgramFailed(code, "")
         return found
 
-    async def pack(self, items: Sequence[tuple[str, str]]) -> AsyncIterator[Packed | Verdict]:
+    async def pack(self, items: Sequence[tuple[str, str]]) -> AsyncGenerator[Packed | Verdict]:
         """Yield the regular files among names, each given with its directory and once only.
 
         After those of one directory comes a verdict on them: whether it is certain that no link was

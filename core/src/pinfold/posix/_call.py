@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -15,6 +15,7 @@ import attrs
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.errors import Effect, OutcomeUnknown, Unavailable
+from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, Process
 
 __all__ = ["CHUNK", "TASK", "Answer", "Boundary", "ProgramFailed", "Shell", "feed", "program"]
@@ -87,13 +88,17 @@ class Shell:
     Args:
         guest: where.
         path: the shell's name.
+        roots: the physical workspace and writable roots, each ended by `//`.
+        gate: passed before a program is started.
     """
 
-    def __init__(self, guest: Guest, path: str = "sh") -> None:
+    def __init__(
+        self, guest: Guest, path: str = "sh", *, roots: str = "", gate: Gate | None = None
+    ) -> None:
         self.guest = guest
         self.path = path
-        #: The physical workspace and writable roots, each ended by `//`.
-        self.roots = ""
+        self.roots = roots
+        self._gate = gate
 
     def argv(self, boundary: Boundary, names: tuple[str, ...], *args: str) -> list[str]:
         """Return the argv that runs programs, one after the other, with arguments."""
@@ -170,7 +175,7 @@ class Shell:
             raise broken[0]
         return _answer(bytes(said), bytes(trouble), finished=finished, mutates=mutates)
 
-    async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
+    async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncGenerator[bytes]:
         """Run a program and yield what it says after `ok`, while it says it.
 
         Raises: as `call`; `TimeoutError` when it says nothing at first.
@@ -216,10 +221,11 @@ class Shell:
     async def _spawn(
         self, boundary: Boundary, names: tuple[str, ...], args: tuple[str, ...]
     ) -> Process:
+        if self._gate is not None:
+            await self._gate()
         env = {**_ENV, TASK: boundary.tail}
-        return await self.guest.spawn(
-            self.argv(boundary, names, *args), env, PurePosixPath("/")
-        )
+        return await self.guest.spawn(self.argv(boundary, names, *args), env, PurePosixPath("/"))
+
 
 def _answer(said: bytes, trouble: bytes, *, finished: bool, mutates: bool) -> Answer:
     head, newline, rest = said.partition(b"\n")

@@ -12,6 +12,7 @@ from anyio.abc import ByteReceiveStream
 
 from pinfold.errors import OutcomeUnknown, PinfoldError
 from pinfold.posix._call import CHUNK, Boundary, feed
+from pinfold.posix._gate import Gate
 from pinfold.posix._guest import SupervisedProcess
 from pinfold.posix._layout import Layout
 from pinfold.posix._supervise import Command, Outcome, Running, Supervisor
@@ -94,6 +95,7 @@ class ExecRunner:
         limits: the target's own.
         generation: of the instance.
         mark: the beginning of every cookie of this instance.
+        gate: passed before anything is started.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class ExecRunner:
         limits: Limits,
         generation: int,
         mark: str,
+        gate: Gate,
     ) -> None:
         self._supervisor = supervisor
         self._layout = layout
@@ -114,15 +117,14 @@ class ExecRunner:
         self._limits = limits
         self._generation = generation
         self._mark = mark
+        self._gate = gate
         self._turn = None if features.concurrent_exec else anyio.Lock()
         #: Commands that run now.
         self.running = 0
 
     async def run(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         """Run one command; as `Instance.exec`."""
-        check_exec(
-            request, self._limits, self._layout.names, argv_bytes=self._features.argv_bytes
-        )
+        check_exec(request, self._limits, self._layout.names, argv_bytes=self._features.argv_bytes)
         argv = request.argv or (self._shell, "-c", request.shell or "")
         env, dropped = guest_env(request, {"PINFOLD_WORKSPACE": str(self._layout.root)})
         command = Command(
@@ -135,6 +137,7 @@ class ExecRunner:
         async with AsyncExitStack() as stack:
             if self._turn is not None:
                 await stack.enter_async_context(self._turn)
+            await self._gate()
             self.running += 1
             stack.callback(self._done)
             run = _Run(
@@ -198,7 +201,7 @@ class _Run:
             over = True
             if not complete:
                 raise OutcomeUnknown(
-                    f"the command ended with {outcome.exit_code}, but the end of its output was lost",
+                    f"the end of the output was lost; the command ended with {outcome.exit_code}",
                     hint="look what it has done before it is run again",
                     details={"exit_code": outcome.exit_code, "signal": outcome.signal},
                 )
@@ -226,7 +229,7 @@ class _Run:
             async def pump(output: _Output, stream: ByteReceiveStream) -> None:
                 try:
                     await output.pump(stream, boundary, to_the_end=not self._background)
-                except Exception as exc:  # the sink's own: it ends the command
+                except Exception as exc:  # noqa: BLE001 -- the sink's own: it ends the command
                     self._failures.append(exc)
                     tasks.cancel_scope.cancel()
 

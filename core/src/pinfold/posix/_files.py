@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -140,12 +141,12 @@ class ShellFiles(Files):
         return int(answer.said)
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
-        found = (await self.stat_many([path]))[0]
+        (found,) = await self.stat_many([path])
         if isinstance(found, PinfoldError):
             raise found
         return found
 
-    async def list(self, path: PurePosixPath | str) -> list[FileStat]:
+    async def list(self, path: PurePosixPath | str) -> builtins.list[FileStat]:
         place = self._layout.place(path)
         flag = "1" if self._tools.find_printf else ""
         with _errors(place.path, "list"):
@@ -194,9 +195,7 @@ class ShellFiles(Files):
                 "paths", "chmod", args=(*place.args, _octal(mode), spare), mutates=True
             )
 
-    def _inner(
-        self, path: PurePosixPath | str, doing: str, refusal: type[PinfoldError]
-    ) -> Place:
+    def _inner(self, path: PurePosixPath | str, doing: str, refusal: type[PinfoldError]) -> Place:
         place = self._layout.place(path)
         if place.is_root:
             raise refusal(
@@ -218,8 +217,8 @@ class ShellFiles(Files):
 
     def _places(
         self, paths: Sequence[PurePosixPath | str]
-    ) -> tuple[list[Any], dict[int, Place]]:
-        results: list[Any] = [None] * len(paths)
+    ) -> tuple[builtins.list[Any], dict[int, Place]]:
+        results: builtins.list[Any] = [None] * len(paths)
         places: dict[int, Place] = {}
         for at, path in enumerate(paths):
             try:
@@ -230,9 +229,9 @@ class ShellFiles(Files):
 
     async def stat_many(
         self, paths: Sequence[PurePosixPath | str]
-    ) -> list[FileStat | PinfoldError]:
+    ) -> Sequence[FileStat | PinfoldError]:
         results, places = self._places(paths)
-        order = list(places)
+        order = builtins.list(places)
         found = await self._bulk.stat([places[at].args for at in order])
         for at, fact in zip(order, found, strict=True):
             path = places[at].path
@@ -243,14 +242,16 @@ class ShellFiles(Files):
             )
         return [result for result in results if result is not None]
 
-    async def read_many(self, paths: Sequence[PurePosixPath | str]) -> list[bytes | PinfoldError]:
+    async def read_many(
+        self, paths: Sequence[PurePosixPath | str]
+    ) -> Sequence[bytes | PinfoldError]:
         if not self._tools.tar:
             return await super().read_many(paths)
         results, places = self._places(paths)
         first: dict[tuple[str, str], int] = {}
         for at, place in places.items():
             first.setdefault(place.args, at)
-        order = list(first.items())
+        order = builtins.list(first.items())
         held: dict[int, bytes | PinfoldError] = {}
         async with aclosing(self._bulk.pack([args for args, _ in order])) as packed:
             async for item in packed:
@@ -295,13 +296,11 @@ class ShellFiles(Files):
         done = False
         for (root, keep), by_args in wanted.items():
             numbered = ((at, *args) for at, args in enumerate(by_args))
-            members = list(by_args.values())
-            for batch in batched(list(groups(numbered))):
+            members = builtins.list(by_args.values())
+            for batch in batched(builtins.list(groups(numbered))):
                 operations, contents = [], []
                 for number, group in enumerate(batch):
-                    operations.append(
-                        Operation("files", group.directory, group.names, str(number))
-                    )
+                    operations.append(Operation("files", group.directory, group.names, str(number)))
                     for name, at in zip(group.names, group.at, strict=True):
                         new = members[at]
                         mode = 0o644 if new.mode is None else new.mode
@@ -325,8 +324,8 @@ class ShellFiles(Files):
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
         if not (self._tools.find and self._tools.tar):
-            async for item in super().download_tree(path):
-                yield item
+            async for plain in super().download_tree(path):
+                yield plain
             return
         place = self._layout.place(path)
         with _errors(place.path, "read the tree"):
@@ -340,7 +339,7 @@ class ShellFiles(Files):
         left = {
             place.path / record.name: record for record in records if record.type is FileType.FILE
         }
-        order = list(left)
+        order = builtins.list(left)
         places = [self._layout.place(inner).args for inner in order]
         async with aclosing(self._bulk.pack(places)) as packed:
             async for item in packed:
@@ -360,7 +359,7 @@ class ShellFiles(Files):
         root = self._layout.place(path).path
         await self.make_directory(root)
         batch, count = _Planting(), 0
-        modes: list[tuple[Place, int]] = []
+        modes: builtins.list[tuple[Place, int]] = []
         async for item in _each(items):
             if item.path.is_absolute():
                 raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
@@ -386,7 +385,10 @@ class ShellFiles(Files):
         # Last, and the deepest first: a directory may be closed to writes.
         modes.sort(key=lambda pair: len(pair[0].path.parts), reverse=True)
         await self._operate(
-            [Operation("chmod", place.directory, (place.name,), f"{mode:o}") for place, mode in modes]
+            [
+                Operation("chmod", place.directory, (place.name,), f"{mode:o}")
+                for place, mode in modes
+            ]
         )
         return count
 

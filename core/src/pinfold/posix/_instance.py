@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import Final
 
 import attrs
 
+from pinfold.errors import Unimplemented
 from pinfold.posix._call import Shell
 from pinfold.posix._exec import ExecRunner
+from pinfold.posix._files import ShellFiles
+from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, SupervisingGuest, TerminalGuest
 from pinfold.posix._layout import Layout
-from pinfold.posix._probe import probe
-from pinfold.posix._supervise import GuestSupervisor, ShellSupervisor, Supervisor
+from pinfold.posix._probe import Tools, probe
+from pinfold.posix._restore import Restorer
+from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
+from pinfold.posix._tree import ShellTree
 from pinfold.provider import (
     Details,
+    ExecRequest,
+    ExecResult,
     Features,
+    Files,
+    Instance,
+    InstanceRef,
+    Sink,
+    Terminal,
+    Terminals,
+    TerminalSize,
+    Tree,
+    check_exec,
+    guest_env,
 )
 from pinfold.spec import Limits, TreeKill
 
-__all__ = ["POSIX_FEATURES", "Equipment", "PosixInstance", "equip"]
+__all__ = ["POSIX_FEATURES", "Equipment", "PosixInstance", "PosixTerminalInstance", "equip"]
 
-#: What a Linux-like target has, where nothing is said to lack.
+#: What a Linux-like target has where nothing is said to lack.
 POSIX_FEATURES = Features(
     background=True,
     concurrent_exec=True,
@@ -35,17 +54,37 @@ POSIX_FEATURES = Features(
     tree_kill=TreeKill.COOKIE,
 )
 
+_SIZE: Final = TerminalSize()
+
 
 @attrs.frozen(kw_only=True)
 class Equipment:
-    """The parts of an instance, ready for use."""
+    """The parts that an instance delegates to; made by `equip`.
+
+    Attributes:
+        guest: what spawns.
+        layout: where the workspace is.
+        features: in force.
+        limits: the target's own.
+        runner: runs commands.
+        files: its files.
+        tree: its workspace as a whole.
+        details: what the target lacks.
+        mark: the beginning of every cookie.
+        shell_path: the target's shell.
+        control: our private directory in the target, or `` where there is none.
+    """
 
     guest: Guest
     layout: Layout
-    shell: Shell
     features: Features
+    limits: Limits
     runner: ExecRunner
+    files: Files
+    tree: Tree
     details: Details
+    mark: str
+    shell_path: str
     control: str
 
 
@@ -53,21 +92,129 @@ async def equip(
     guest: Guest,
     *,
     root: PurePosixPath,
+    identity: str | None = None,
     writable_roots: Sequence[PurePosixPath] = (),
     features: Features = POSIX_FEATURES,
     limits: Limits = Limits(),
     generation: int = 1,
     shell_path: str = "sh",
+    files: Files | None = None,
+    tree: Tree | None = None,
 ) -> Equipment:
-    mark = secrets.token_hex(8)
-    shell = Shell(guest, shell_path)
-    layout, tools = await probe(shell, root, writable_roots)
-    supervisor: Supervisor = (
-        GuestSupervisor(guest)
-        if isinstance(guest, SupervisingGuest)
-        else ShellSupervisor(shell, layout, tools)
+    """Make of a guest what an instance needs.
+
+    What the guest does itself is left to it: a `SupervisingGuest` runs commands without a shell of
+    ours, and `files` and `tree` replace ours. With all three the target is not even probed.
+
+    Args:
+        guest: what spawns.
+        root: the physical workspace; it exists.
+        identity: of the instance, the same whenever it is attached to: what a former controller
+            left running is then found. None where there is no attaching.
+        writable_roots: as the target names them (SP-4).
+        features: what the target has at most; what is found to be missing is taken out of it.
+        limits: the target's own.
+        generation: of the instance.
+        shell_path: the target's shell.
+        files: a better way to its files.
+        tree: a better way to its tree.
+
+    Raises:
+        NotFound: the workspace or a writable root isn't there.
+        Unavailable: the target lacks something without which nothing works; it is named.
+        Lost, Unreachable: from the guest.
+    """
+    mark = hashlib.sha256((identity or secrets.token_hex(16)).encode()).hexdigest()[:16]
+    gate = Gate()
+    tools: Tools | None = None
+    if isinstance(guest, SupervisingGuest) and files is not None and tree is not None:
+        layout = Layout(root=root, writable_roots=tuple((path, path) for path in writable_roots))
+    else:
+        layout, tools = await probe(Shell(guest, shell_path), root, writable_roots)
+    inner = Shell(guest, shell_path, roots=layout.encoded)
+    supervisor: Supervisor
+    if isinstance(guest, SupervisingGuest):
+        supervisor = GuestSupervisor(guest)
+    else:
+        assert tools is not None  # noqa: S101 -- probed above
+        supervisor = ShellSupervisor(inner, layout, tools)
+    features = attrs.evolve(
+        features,
+        signals=features.signals and supervisor.signals,
+        tree_kill=supervisor.tree_kill,
+        pty=isinstance(guest, TerminalGuest),
     )
-    features = attrs.evolve(features, signals=features.signals and supervisor.signals,
-        tree_kill=supervisor.tree_kill, pty=isinstance(guest, TerminalGuest))
-    runner = ExecRunner(supervisor, layout=layout, shell=shell_path, features=features, limits=limits, generation=generation, mark=mark)
-    return Equipment(guest=guest, layout=layout, shell=shell, features=features, runner=runner, details=Details(lacks=tools.lacks), control=tools.control)
+    runner = ExecRunner(
+        supervisor,
+        layout=layout,
+        shell=shell_path,
+        features=features,
+        limits=limits,
+        generation=generation,
+        mark=mark,
+        gate=gate,
+    )
+    if tools is not None:
+        past = ShellFiles(inner, layout, tools, limits)
+        if files is None:
+            outer = Shell(guest, shell_path, roots=layout.encoded, gate=gate)
+            files = ShellFiles(outer, layout, tools, limits)
+        if tree is None:
+            restorer = Restorer(inner, layout, tools, past, runner, gate, mark)
+            gate.mend = restorer.recover
+            tree = ShellTree(inner, layout, tools, past, restorer)
+    assert files is not None and tree is not None  # noqa: PT018, S101 -- given, or made above
+    return Equipment(
+        guest=guest,
+        layout=layout,
+        features=features,
+        limits=limits,
+        runner=runner,
+        files=files,
+        tree=tree,
+        details=Details(lacks=() if tools is None else tools.lacks),
+        mark=mark,
+        shell_path=shell_path,
+        control="" if tools is None else tools.control,
+    )
+
+
+class PosixInstance(Instance):
+    """An instance made of a guest; a provider adds `status` and `destroy`.
+
+    Args:
+        ref: enough to find it again.
+        equipment: from `equip`.
+    """
+
+    def __init__(self, ref: InstanceRef, equipment: Equipment) -> None:
+        self.ref = ref
+        self.equipment = equipment
+        self.features = equipment.features
+        self.files = equipment.files
+        self.tree = equipment.tree
+        self.details = equipment.details
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        return await self.equipment.runner.run(request, sink)
+
+
+class PosixTerminalInstance(PosixInstance, Terminals):
+    """An instance made of a `TerminalGuest`."""
+
+    async def open_terminal(
+        self, request: ExecRequest | None = None, size: TerminalSize = _SIZE
+    ) -> Terminal:
+        kit = self.equipment
+        guest = kit.guest
+        if not isinstance(guest, TerminalGuest):
+            raise Unimplemented("this target has no terminals")
+        request = request or ExecRequest(argv=(kit.shell_path,))
+        check_exec(request, kit.limits, kit.layout.names, argv_bytes=self.features.argv_bytes)
+        own = {
+            "PINFOLD_WORKSPACE": str(kit.layout.root),
+            COOKIE: kit.mark + secrets.token_hex(8),
+        }
+        env, _ = guest_env(request, own)
+        argv = request.argv or (kit.shell_path, "-c", request.shell or "")
+        return await guest.open_terminal(argv, env, kit.layout.physical(request.cwd), size)

@@ -68,7 +68,9 @@ class Layout:
     @property
     def encoded(self) -> str:
         """All physical roots, each ended by `//`, for our programs."""
-        return "".join(f"{root}//" for root in (self.root, *(real for _, real in self.writable_roots)))
+        return "".join(
+            f"{root}//" for root in (self.root, *(real for _, real in self.writable_roots))
+        )
 
     def place(self, path: PurePosixPath | str) -> Place:
         """Check a caller's path by its text and map it (FS-1).

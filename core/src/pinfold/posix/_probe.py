@@ -115,12 +115,13 @@ async def probe(
     costs = [f"{name}: {_USEFUL[name]}" for name in sorted(lacks & _USEFUL.keys())]
     witness = next((name for name in ("jobs", "time") if name in has), "")
     if not witness:
-        costs.append("env --default-signal, time -o: a death by a signal can't be told from an exit code")
+        costs.append(
+            "env --default-signal, time -o: a death by a signal can't be told from an exit code"
+        )
     if "setsid" not in has:
         costs.append("setsid: a command that kills its own group ends what watches it, too")
     real = [PurePosixPath(place) for place in facts["root"]]
     layout = Layout(root=real[0], writable_roots=tuple(zip(writable_roots, real[1:], strict=True)))
-    shell.roots = layout.encoded
     return layout, Tools(
         control=facts["control"][0],
         witness=witness,

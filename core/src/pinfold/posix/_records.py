@@ -1,8 +1,8 @@
 """What stat and find of the target say, understood without being fooled by names.
 
-Two forms. From `stat -c '%f %s %Y %y %Z %z %i %n//%N//'`: a name has no `//`, so that it ends there;
-the text of a link follows it in `%N`, and its length is the link's size. From `find -printf` (GNU):
-three fields, each ended by NUL.
+Two forms. From `stat -c '%f %s %Y %y %Z %z %i %n//%N//'`: a name has no `//`, so that it ends
+there; the text of a link follows it in `%N`, and its length is the link's size. From `find -printf`
+(GNU): three fields, each ended by NUL.
 """
 
 from __future__ import annotations

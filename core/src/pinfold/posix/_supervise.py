@@ -20,7 +20,15 @@ from pinfold.posix._signals import signal_number
 from pinfold.posix._trouble import error_of
 from pinfold.spec import TreeKill
 
-__all__ = ["COOKIE", "Command", "GuestSupervisor", "Outcome", "Running", "ShellSupervisor", "Supervisor"]
+__all__ = [
+    "COOKIE",
+    "Command",
+    "GuestSupervisor",
+    "Outcome",
+    "Running",
+    "ShellSupervisor",
+    "Supervisor",
+]
 
 #: The variable that marks every process of a command.
 COOKIE = "PINFOLD_EXEC"
@@ -128,10 +136,18 @@ class Supervisor(ABC):
 class _Watched(Running):
     """A command under `supervise.sh`."""
 
-    def __init__(self, process: Process, boundary: Boundary, slot: str, cwd: PurePosixPath, owner: ShellSupervisor) -> None:
+    def __init__(
+        self,
+        process: Process,
+        boundary: Boundary,
+        slot: str,
+        cwd: PurePosixPath,
+        owner: ShellSupervisor,
+    ) -> None:
         self.process = process
-        self.boundary: Boundary = boundary
+        self.boundary = boundary
         self.slot = slot
+        self.line = boundary.tail
         self._cwd = cwd
         self._owner = owner
 
@@ -239,7 +255,7 @@ class ShellSupervisor(Supervisor):
             ) from exc
         lines = said.decode("utf-8", "replace").splitlines()
         words = (line.split(" ", 2) for line in lines)
-        return {w[1]: w[2] for w in words if len(w) == 3 and w[0] == running.boundary.tail}
+        return {w[1]: w[2] for w in words if len(w) == 3 and w[0] == running.line}
 
     async def judge(self, cwd: PurePosixPath) -> None:
         """Raise why a cwd can't be used."""
@@ -255,12 +271,15 @@ class ShellSupervisor(Supervisor):
 
 class _Direct(Running):
     def __init__(self, process: SupervisedProcess) -> None:
-        self.process: SupervisedProcess = process
+        self.process = process
+        self.command = process
 
     async def outcome(self, *, complete: bool) -> Outcome:
         status = await self.process.wait()
-        return Outcome(exit_code=status) if status >= 0 else Outcome(
-            exit_code=128 - status, signal=-status
+        return (
+            Outcome(exit_code=status)
+            if status >= 0
+            else Outcome(exit_code=128 - status, signal=-status)
         )
 
 
@@ -279,7 +298,7 @@ class GuestSupervisor(Supervisor):
 
     async def end(self, command: Command, running: Running | None, grace: float) -> None:
         if isinstance(running, _Direct):
-            await running.process.kill_tree(grace)
+            await running.command.kill_tree(grace)
 
     async def idle(self, command: Command, running: Running) -> None:
         # Its streams have ended: whoever still runs has let go of them.

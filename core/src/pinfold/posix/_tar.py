@@ -28,7 +28,7 @@ def padding(size: int) -> bytes:
 
 
 def header(name: str, size: int, mode: int = 0o644, mtime_ns: int = 0) -> bytes:
-    """Return the header of a regular file, in GNU form; a long name comes first as one of its own."""
+    """Return the header of a regular file, in GNU form; a long name goes before it."""
     raw = name.encode("utf-8", "surrogateescape")
     if len(raw) > _NAME_FIELD:
         text = raw + b"\0"
@@ -40,10 +40,7 @@ def header(name: str, size: int, mode: int = 0o644, mtime_ns: int = 0) -> bytes:
 
 
 def _block(name: bytes, size: int, mode: int, mtime_ns: int, kind: bytes = _REGULAR) -> bytes:
-    if size < _OCTAL_LIMIT:
-        length = b"%011o\0" % size
-    else:
-        length = b"\x80" + size.to_bytes(11, "big")
+    length = b"%011o\0" % size if size < _OCTAL_LIMIT else b"\x80" + size.to_bytes(11, "big")
     seconds = min(max(mtime_ns // 1_000_000_000, 0), _OCTAL_LIMIT - 1)
     fields = b"%-100b%07o\0%07o\0%07o\0%b%011o\0%8b%b%100b" % (
         name.ljust(_NAME_FIELD, b"\0"),

@@ -32,7 +32,11 @@ _CODES: Final[dict[str, tuple[type[PinfoldError], str, str]]] = {
     "not_a_directory": (NotADirectory, "it, or a parent of it, is no directory", ""),
     "not_empty": (Conflict, "the directory is not empty", "pass recursive=True to remove all"),
     "not_found": (NotFound, "there is no such file or directory", ""),
-    "not_regular": (NotRegular, "it is no regular file", "only regular files can be read or written"),
+    "not_regular": (
+        NotRegular,
+        "it is no regular file",
+        "only regular files can be read or written",
+    ),
     "no_space": (NoSpace, "the file system is full", "remove something, or ask for a larger one"),
     "other_file_system": (
         Conflict,

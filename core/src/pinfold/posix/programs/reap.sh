@@ -1,6 +1,7 @@
 # Ends every process that carries the mark $1 (NAME=VALUE, or its beginning) in its environment, and
 # the groups they lead or are in: TERM, $2 tenths of a second of grace, then KILL, again and again
-# until none is left. With $2 empty nothing is signalled: it waits for them.
+# until none is left. With $2 empty nothing is signalled: it waits for them. Says `some` if there
+# were any.
 read -r line </proc/self/stat
 set -- "$1" "$2" ${line##*) }
 mine=$5
@@ -39,4 +40,5 @@ while [ $calm -lt 2 ]; do
     calm=$((calm + 1)) # twice in a row: a process that forked and ended in between hides its child
   fi
 done
+if [ $round -gt 0 ]; then printf some; fi
 finish

@@ -1,0 +1,294 @@
+"""The workspace as one value: scan and read (contract section 6)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import PurePosixPath
+from typing import Final
+
+from pinfold.errors import (
+    Effect,
+    NotFound,
+    PermissionDenied,
+    PinfoldError,
+    Unavailable,
+    Unimplemented,
+)
+from pinfold.posix._bulk import Bulk, Packed, batched_names
+from pinfold.posix._call import ProgramFailed, Shell
+from pinfold.posix._layout import Layout, Place
+from pinfold.posix._probe import Tools
+from pinfold.posix._records import Record, from_stat
+from pinfold.posix._restore import Restorer
+from pinfold.posix._trouble import error_of
+from pinfold.provider import (
+    Blob,
+    Entry,
+    FileMark,
+    Files,
+    FileType,
+    RestorePlan,
+    RestoreReport,
+    Scan,
+    ScanState,
+    Tree,
+)
+from pinfold.spec import WORKSPACE
+
+__all__ = ["ShellTree"]
+
+#: A change this short before a scan may have left no trace in the times (CP-7).
+_RACY_NS: Final = 2_000_000_000
+_TRIES: Final = 3
+_HEX: Final = 64
+
+
+class ShellTree(Tree):
+    """The workspace of any target that has a shell.
+
+    Args:
+        shell: runs our programs, past the gate.
+        layout: where the workspace is.
+        tools: what the target has.
+        files: to read what can't be read in bulk; past the gate.
+        restorer: restores.
+    """
+
+    def __init__(
+        self, shell: Shell, layout: Layout, tools: Tools, files: Files, restorer: Restorer
+    ) -> None:
+        self._shell = shell
+        self._tools = tools
+        self._files = files
+        self._bulk = Bulk(shell, tools)
+        self._restorer = restorer
+        self._place = layout.place(WORKSPACE)
+
+    async def scan(self, since: ScanState | None = None) -> Scan:
+        if not self._tools.find:
+            raise Unimplemented("this target has no find: its workspace can't be scanned")
+        started, records, trouble = await self._walk()
+        since = since or ScanState()
+        digests: dict[str, str] = {}
+        dirty: list[Record] = []
+        for record in records:
+            if record.type is FileType.FILE:
+                mark = since.files.get(record.name)
+                if mark is not None and _is_unchanged(record, mark, since.started_ns):
+                    digests[record.name] = mark.digest
+                else:
+                    dirty.append(record)
+        fresh, unsettled, unreadable = await self._hash(dirty)
+        if trouble or unreadable:
+            which = sorted(unreadable) or [trouble]
+            raise PermissionDenied(
+                f"the workspace can't be read whole: {', '.join(which[:5])}",
+                hint="give its owner the right to read them",
+                details={"paths": which},
+            )
+        entries, marks = [], {}
+        for record in records:
+            if record.type is FileType.OTHER:
+                continue
+            digest = digests.get(record.name, "")
+            if record.type is FileType.FILE and not digest:
+                if record.name not in fresh:
+                    continue  # gone meanwhile
+                record, digest = fresh[record.name]  # noqa: PLW2901 -- as it was when it was read
+            entries.append(entry_of(record, digest))
+            if digest and started and record.name not in unsettled:
+                marks[record.name] = mark_of(record, digest)
+        return Scan(
+            entries=tuple(entries),
+            skipped=tuple(r.name for r in records if r.type is FileType.OTHER),
+            unsettled=tuple(sorted(unsettled)),
+            state=ScanState(started_ns=started, files=marks),
+        )
+
+    async def _walk(self) -> tuple[int, list[Record], str]:
+        try:
+            started, records, trouble = await self._bulk.walk(self._place)
+        except ProgramFailed as exc:
+            raise error_of(exc, WORKSPACE, "scan") from None
+        records.sort(key=lambda record: record.name)
+        return started, records, trouble if "ermission denied" in trouble else ""
+
+    async def _hash(
+        self, records: Sequence[Record]
+    ) -> tuple[dict[str, tuple[Record, str]], set[str], set[str]]:
+        """Return each file's facts and digest; which changed all the time; which can't be read."""
+        done: dict[str, tuple[Record, str]] = {}
+        unsettled: set[str] = set()
+        unreadable: set[str] = set()
+        pending = {record.name: record for record in records}
+        for attempt in range(_TRIES):
+            changed: dict[str, Record] = {}
+            for names in batched_names(pending):
+                digests, facts = await self._digests(names)
+                for name in names:
+                    fact, digest = facts.get(name), digests.get(name)
+                    if fact is None or fact.type is not FileType.FILE:
+                        continue  # gone meanwhile
+                    if digest is None:
+                        unreadable.add(name)
+                        continue
+                    done[name] = fact, digest
+                    if not _is_same(fact, pending[name]):
+                        changed[name] = fact
+            pending = changed
+            if attempt == _TRIES - 1:
+                unsettled.update(changed)
+        return done, unsettled, unreadable - done.keys()
+
+    async def _digests(self, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Record]]:
+        if not self._tools.sha256sum:
+            return await self._digests_by_reading(names)
+        directory = str(PurePosixPath(self._place.directory))
+        try:
+            said = await self._shell.call("paths", "hash", args=(directory, *names))
+        except ProgramFailed as exc:
+            raise error_of(exc, WORKSPACE, "scan") from None
+        text = said.decode("utf-8", "surrogateescape")
+        digests = {}
+        for name in names:
+            escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+            older = name.replace("\\", "\\\\").replace("\n", "\\n")
+            for start, form in ((0, name), (1, escaped), (1, older)):
+                line = f"  {form}\n"
+                if text.startswith("\\" * start) and text.startswith(line, start + _HEX):
+                    digests[name] = text[start : start + _HEX]
+                    text = text[start + _HEX + len(line) :]
+                    break
+        records, _ = from_stat(text)
+        return digests, {record.name: record for record in records}
+
+    async def _digests_by_reading(
+        self, names: Sequence[str]
+    ) -> tuple[dict[str, str], dict[str, Record]]:
+        digests = {}
+        for name in names:
+            sha = hashlib.sha256()
+            try:
+                async for chunk in self._files.download(WORKSPACE / name):
+                    sha.update(chunk)
+            except PinfoldError:
+                continue
+            digests[name] = sha.hexdigest()
+        pairs = [_pair(self._place, name) for name in names]
+        found = await self._bulk.stat(pairs)
+        return digests, {
+            name: fact
+            for name, fact in zip(names, found, strict=True)
+            if not isinstance(fact, ProgramFailed)
+        }
+
+    async def read(self, entries: Sequence[Entry]) -> AsyncIterator[Blob]:
+        names = [entry.path for entry in entries]
+        left = dict.fromkeys(names)
+        if self._tools.tar:
+            pairs = [_pair(self._place, name) for name in names]
+            async with aclosing(self._bulk.pack(pairs)) as packed:
+                async for item in packed:
+                    if isinstance(item, Packed) and names[item.at] in left:
+                        del left[names[item.at]]
+                        async for blob in _blobs(names[item.at], item.chunks):
+                            yield blob
+        for name in left:
+            try:
+                async for blob in _blobs(name, self._files.download(WORKSPACE / name)):
+                    yield blob
+            except (NotFound, PermissionDenied):
+                yield Blob(path=name, data=b"", last=True)
+
+    async def state_of(self, entries: Sequence[Entry]) -> ScanState:
+        """Hold the tree to what it was made to be, and return the state for the next scan.
+
+        Raises:
+            Unavailable: it is something else.
+        """
+        started, records, _ = await self._walk()
+        wanted = {entry.path: entry for entry in entries}
+        marks = {}
+        for record in records:
+            entry = wanted.pop(record.name, None)
+            if entry is None or (entry.type, entry.link) != (record.type, record.link):
+                raise _tampered(record.name)
+            if record.type is FileType.FILE:
+                if (entry.size, entry.mode) != (record.size, record.mode):
+                    raise _tampered(record.name)
+                marks[record.name] = mark_of(record, entry.digest)
+            elif record.type is FileType.DIRECTORY and entry.mode != record.mode:
+                raise _tampered(record.name)
+        for name in wanted:
+            raise _tampered(name)
+        return ScanState(started_ns=started, files=marks if started else {})
+
+    async def restore(self, plan: RestorePlan) -> RestoreReport:
+        return await self._restorer.restore(plan, self)
+
+    async def recover(self) -> bool:
+        return await self._restorer.recover()
+
+
+def _tampered(name: str) -> Unavailable:
+    return Unavailable(
+        f"the restored tree is not as it should be: {name!r} was changed meanwhile",
+        hint="a process that can't be ended writes into it; replace the sandbox",
+        effect=Effect.DONE,
+        details={"path": name},
+    )
+
+
+def _pair(place: Place, name: str) -> tuple[str, str]:
+    inner = PurePosixPath(place.directory, name)
+    return str(inner.parent), inner.name
+
+
+async def _blobs(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[Blob]:
+    sha = hashlib.sha256()
+    async for chunk in chunks:
+        sha.update(chunk)
+        yield Blob(path=path, data=chunk)
+    yield Blob(path=path, data=b"", last=True, digest=sha.hexdigest())
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    return (one.size, one.mtime_ns, one.ctime_ns, one.inode) == (
+        other.size,
+        other.mtime_ns,
+        other.ctime_ns,
+        other.inode,
+    )
+
+
+def _is_unchanged(record: Record, mark: FileMark, started_ns: int) -> bool:
+    return (
+        (record.size, record.mtime_ns, record.ctime_ns, record.inode)
+        == (mark.size, mark.mtime_ns, mark.ctime_ns, mark.inode)
+    ) and record.ctime_ns < started_ns - _RACY_NS
+
+
+def mark_of(record: Record, digest: str) -> FileMark:
+    """Return what the next scan compares with."""
+    return FileMark(
+        size=record.size,
+        mtime_ns=record.mtime_ns,
+        ctime_ns=record.ctime_ns,
+        inode=record.inode,
+        digest=digest,
+    )
+
+
+def entry_of(record: Record, digest: str = "") -> Entry:
+    """Return what a checkpoint says of a record."""
+    return Entry(
+        path=record.name,
+        type=record.type,
+        mode=record.mode,
+        size=record.size if record.type is FileType.FILE else 0,
+        digest=digest,
+        link=record.link,
+        mtime_ns=record.mtime_ns,
+    )
