@@ -309,7 +309,7 @@ async def test_a_sandbox_that_cannot_be_ended_says_so_and_can_be_closed_again(ma
     class Sticky(ToyProvider):
         stuck = True
 
-        async def destroy(self, ref):
+        async def destroy(self, ref, ctx=None):
             if self.stuck:
                 raise Unreachable("no answer")
             await super().destroy(ref)
@@ -327,7 +327,7 @@ async def test_a_sandbox_that_cannot_be_ended_says_so_and_can_be_closed_again(ma
 
 async def test_closing_finishes_although_it_is_cancelled(make):
     class Slow(ToyProvider):
-        async def destroy(self, ref):
+        async def destroy(self, ref, ctx=None):
             await anyio.sleep(0.05)
             await super().destroy(ref)
 

@@ -107,6 +107,7 @@ class Context:
         register: to be awaited with the ref *before* the effect it names, so that a crash or a
             cancellation in between leaves nothing unknown (LC-9).
         connect: connection id to its values, resolved at the moment of use (PR-5).
+        connection_id: the connection that is meant, where no spec says so: in `list`, `destroy`.
     """
 
     owner: Owner
@@ -117,6 +118,7 @@ class Context:
     connect: Callable[[str], Awaitable[Connection]] = attrs.field(
         default=_no_connection, repr=False
     )
+    connection_id: str | None = None
 
 
 class Instance(ABC):

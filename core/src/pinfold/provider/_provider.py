@@ -191,16 +191,25 @@ class Provider(ABC):
         raise Unimplemented(f"provider {self.descriptor.name} can't take an instance up again")
 
     @abstractmethod
-    async def list(self, owner: Owner) -> Sequence[InstanceRef]:
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         """Return what carries the labels of an owner, running or not (LC-9).
+
+        Args:
+            owner: a store, or one sandbox in it.
+            ctx: how to connect, where `ctx.connection_id` names a connection; None for a provider
+                that needs none.
 
         Raises:
             Unavailable: the provider can't be asked now.
         """
 
     @abstractmethod
-    async def destroy(self, ref: InstanceRef) -> None:
+    async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
         """End an instance by its ref; idempotent, also for one that never came to be.
+
+        Args:
+            ref: of the instance.
+            ctx: how to connect, as for `list`.
 
         Raises:
             Unavailable: it may still be there.

@@ -185,7 +185,10 @@ async def create(
         return await runtime.registered.resolve(connection_id)
 
     ctx = Context(
-        owner=Owner(store=EPHEMERAL, sandbox=sandbox_id), register=register, connect=connect
+        owner=Owner(store=EPHEMERAL, sandbox=sandbox_id),
+        register=register,
+        connect=connect,
+        connection_id=spec.target.connection_id if spec.target is not None else None,
     )
     with _typed_errors():
         pinned = await pin(spec, runtime.catalog, ctx)
@@ -213,7 +216,7 @@ async def create(
             await box._begin()  # noqa: SLF001 - its maker
             return box
     except BaseException:
-        await _undo(provider, instance, made)
+        await _undo(provider, instance, made, ctx)
         raise
 
 
@@ -239,7 +242,10 @@ async def _create(provider: Provider, pinned: PinnedSpec, ctx: Context) -> Insta
 
 
 async def _undo(
-    provider: Provider | None, instance: Instance | None, made: list[InstanceRef]
+    provider: Provider | None,
+    instance: Instance | None,
+    made: list[InstanceRef],
+    ctx: Context,
 ) -> None:
     with anyio.move_on_after(KILL_GRACE_SECONDS * 6, shield=True):
         # The first error is the one to be seen; what can't be undone now, gc finds by its labels.
@@ -249,7 +255,7 @@ async def _undo(
         for ref in reversed(made):
             if provider is not None and (instance is None or ref != instance.ref):
                 with suppress(Exception):
-                    await provider.destroy(ref)
+                    await provider.destroy(ref, ctx)
 
 
 class _typed_errors:  # noqa: N801 - reads as a statement

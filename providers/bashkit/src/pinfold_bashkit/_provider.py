@@ -61,7 +61,7 @@ _FEATURES: Final = Features(modes=True, symlinks=True, special_files=True)
 
 #: bashkit's own numbers; it has no setting for them.
 _LIMITS: Final = Limits(
-    stdin_bytes=10_000_000,
+    stdin_bytes=3 * 1024 * 1024,  # what a pipeline of several commands can still take
     file_bytes=10_000_000,
     read_bytes=10_000_000,
     workspace_bytes=100_000_000,
@@ -76,6 +76,7 @@ _DETAILS: Final = Details(
         "bytes that are not UTF-8 in the output of a command that was cut off: they become U+FFFD",
         "names with control, bidirectional or zero-width characters: they are refused",
         "long generators: seq stops at 100,000 lines, yes at 10,000, head -c of /dev/zero at 1 MiB",
+        "large buffers: what runs at one time in a pipeline may hold 32 MB (limit: memory)",
         "a bound on memory: a script can make this process use as much as it gets",
     )
 )
@@ -178,7 +179,7 @@ class BashkitProvider(Provider):
         self._live[ref.id] = instance
         return instance
 
-    async def list(self, owner: Owner) -> Sequence[InstanceRef]:
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         return [
             instance.ref
             for _, instance in sorted(self._live.items())
@@ -186,7 +187,7 @@ class BashkitProvider(Provider):
             and owner.sandbox in (None, instance.owner.sandbox)
         ]
 
-    async def destroy(self, ref: InstanceRef) -> None:
+    async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
         instance = self._live.pop(ref.id, None)
         if instance is not None:
             await instance.destroy()
