@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BashkitInstance"]
 
-#: How much later than the interpreter's own timeout ours strikes: a built-in that is deaf to it.
+#: How much later than ours the interpreter's own timeout strikes: it also ends what is deaf to us,
+#: but alone it would let a script go on for a while.
 _BACKSTOP_SECONDS: Final = 0.25
 #: How long a command that is being ended may take, before it is left behind with a copy of nothing
 #: but what it had written until then.
@@ -60,6 +61,7 @@ class _Run:
     interpreter: Interpreter
     script: str
     output: Output
+    timeout: float | None
     result: bashkit.ExecResult | None = None
     timed_out: bool = False
     seconds: float = 0.0
@@ -73,11 +75,10 @@ class _Run:
             self.seconds = time.monotonic() - started
             self.ended = True
 
-    def settle(self) -> None:
-        """Judge how it ended, and complete its output."""
-        timeout = self.interpreter.settings.timeout_seconds
+    def settle(self, *, late: bool) -> None:
+        """Judge how it ended, and complete its output; `late`: the deadline struck first."""
         # Some built-ins give up at the deadline by themselves, and call it an error of theirs.
-        self.timed_out = timeout is not None and (self.result is None or self.seconds >= timeout)
+        self.timed_out = late or (self.timeout is not None and self.seconds >= self.timeout)
         error = None if self.result is None else self.result.error
         self.output.settle(self.result)
         if error is not None and not self.timed_out:
@@ -120,8 +121,10 @@ class BashkitInstance(Instance):
     async def _exec(self, request: ExecRequest, sink: Sink | None) -> ExecResult:
         env, dropped = guest_env(request, {})
         cwd = self._directory(request)
-        if self._settings.timeout_seconds != request.timeout_seconds:
-            self._settings = attrs.evolve(self._settings, timeout_seconds=request.timeout_seconds)
+        timeout = request.timeout_seconds
+        own_timeout = None if timeout is None else timeout + _BACKSTOP_SECONDS
+        if self._settings.timeout_seconds != own_timeout:
+            self._settings = attrs.evolve(self._settings, timeout_seconds=own_timeout)
         interpreter = WARM.take(self._settings, self.vfs.root)
         try:
             stdin = self.vfs.stage(request.stdin) if request.stdin else None
@@ -131,7 +134,7 @@ class BashkitInstance(Instance):
             raise
         streamed = None if sink is None else Streamed()
         output = streamed or Output(request.stdout_cap, request.stderr_cap)
-        run = self._running = _Run(interpreter, script, output)
+        run = self._running = _Run(interpreter, script, output, timeout)
         self.vfs.changes += 1
         try:
             if streamed is None or sink is None:
@@ -161,9 +164,8 @@ class BashkitInstance(Instance):
 
     async def _run(self, run: _Run) -> None:
         """Run it to its end, its timeout or a cancellation; on return nothing of it goes on."""
-        timeout = run.interpreter.settings.timeout_seconds
         try:
-            with anyio.move_on_after(None if timeout is None else timeout + _BACKSTOP_SECONDS):
+            with anyio.move_on_after(run.timeout) as clock:
                 await anyio.to_thread.run_sync(
                     run.work, abandon_on_cancel=True, limiter=self._threads
                 )
@@ -171,7 +173,7 @@ class BashkitInstance(Instance):
             if not run.ended:
                 with anyio.CancelScope(shield=True):
                     await self._end(run)
-        run.settle()
+        run.settle(late=clock.cancelled_caught)
 
     async def _run_streamed(self, run: _Run, output: Streamed, sink: Sink) -> None:
         failure: Exception | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pinfold.errors import TooLarge
 from pinfold.provider import ExecRequest
 from pinfold.spec import WORKSPACE
 
@@ -36,9 +35,6 @@ def script_of(
         env: to be exported.
         stdin: a file of the virtual file system to read from, or None for nothing.
         parses: whether the interpreter can parse a script.
-
-    Raises:
-        TooLarge: more words than the interpreter's parser takes.
     """
     start = "(history -c;"  # what ran before is nobody's business
     if cwd != str(WORKSPACE):  # where every interpreter is
@@ -47,13 +43,7 @@ def script_of(
         start += f"export {name}={quote(value)};"
     end = "\n)" + (f" <{quote(stdin)}" if stdin else "")
     if request.argv is not None:
-        script = start + _command(request.argv) + end
-        if not parses(script):
-            raise TooLarge(
-                f"argv has {len(request.argv)} elements, more than bashkit's parser takes",
-                hint="put the data into a file or on stdin",
-            )
-        return script
+        return start + _command(request.argv) + end
     text = request.shell or ""
     script = start + text + end
     closed = ")" not in text or parses(text)  # nothing in it can end the subshell
