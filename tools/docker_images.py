@@ -176,9 +176,14 @@ def import_image(
     return str(last["status"])
 
 
+def load_busybox(host: str) -> None:
+    """Load the busybox image."""
+    import_image(host, "busybox", busybox_tar(), changes=('CMD ["/bin/sh"]',))
+
+
 def load(host: str) -> None:
     """Load both images, the Debian one if its tree has been fetched."""
-    import_image(host, "busybox", busybox_tar(), changes=('CMD ["/bin/sh"]',))
+    load_busybox(host)
     if debian_tar().exists():
         with debian_tar().open("rb") as tar:
             import_image(host, "debian", tar, env=("LANG=C.UTF-8",), changes=('CMD ["/bin/bash"]',))

@@ -20,7 +20,7 @@ from pinfold.errors import (
     Unavailable,
     Unreachable,
 )
-from pinfold.posix import PosixInstance
+from pinfold.posix import Equipment, PosixTerminalInstance
 from pinfold.provider import (
     Endpoint,
     ExecRequest,
@@ -49,6 +49,16 @@ DEFAULT_SIZE: Final = TerminalSize()
 TOLD_SECONDS: Final = 0.1
 
 
+class _Inner(PosixTerminalInstance):
+    """What runs in a container since its last start; its end is the container's."""
+
+    async def status(self) -> InstanceStatus:
+        return InstanceStatus.RUNNING
+
+    async def destroy(self) -> None:
+        return None
+
+
 class DockerInstance(Instance, Pausable, Terminals):
     """A container.
 
@@ -65,7 +75,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         engine: Engine,
         ref: InstanceRef,
         *,
-        outfit: Callable[[], Awaitable[PosixInstance]],
+        outfit: Callable[[], Awaitable[Equipment]],
         lacks: tuple[str, ...],
         remove: Callable[[InstanceRef], Awaitable[None]],
     ) -> None:
@@ -74,7 +84,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         self._outfit = outfit
         self._lacks = lacks
         self._remove = remove
-        self._posix: PosixInstance | None = None
+        self._inner: _Inner | None = None
         self._started_at = ""
         self._oom_nanoseconds = 0
         self._destroyed = False
@@ -88,27 +98,27 @@ class DockerInstance(Instance, Pausable, Terminals):
         facts = await self._inspect()
         state = facts["State"]
         if not state.get("Running"):
-            self._posix = None
+            self._inner = None
             return
-        if self._posix is None or state["StartedAt"] != self._started_at:
-            self._posix = None
-            self._posix = await self._outfit()
+        if self._inner is None or state["StartedAt"] != self._started_at:
+            self._inner = None  # what was made of an earlier start is of no use
+            self._inner = inner = _Inner(self.ref, await self._outfit())
             self._started_at = state["StartedAt"]
-            self.features = self._posix.features
-            inner = self._posix.details
-            self.details = attrs.evolve(inner, lacks=(*self._lacks, *inner.lacks))
+            self.features = inner.features
+            lacks = (*self._lacks, *inner.details.lacks)
+            self.details = attrs.evolve(inner.details, lacks=lacks)
 
     @property
-    def _running(self) -> PosixInstance:
+    def _running(self) -> _Inner:
         if self._destroyed:
             raise self._gone()
-        if self._posix is None:
+        if self._inner is None:
             raise Unavailable(
                 f"the container {self.ref.id} is stopped",
                 hint="resume the sandbox",
                 details={"container": self.ref.id},
             )
-        return self._posix
+        return self._inner
 
     @property
     def files(self) -> Files:  # type: ignore[override]
@@ -143,7 +153,7 @@ class DockerInstance(Instance, Pausable, Terminals):
 
     async def pause(self) -> None:
         await self._change("stop", query={"t": 0})
-        self._posix = None
+        self._inner = None
 
     async def resume(self) -> bool:
         before = self._started_at
@@ -152,7 +162,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         return self._started_at != before
 
     async def destroy(self) -> None:
-        self._posix, self._destroyed = None, True
+        self._inner, self._destroyed = None, True
         await self._remove(self.ref)
 
     async def _change(self, what: str, *, query: dict[str, Any] | None = None) -> None:

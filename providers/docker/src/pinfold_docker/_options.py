@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 
+from pinfold.errors import SpecInvalid
+from pinfold.faults import Fault, pointer
 from pinfold.spec import JsonObject, freeze
 
 __all__ = ["LABEL_PREFIX", "DockerOptions", "Pull", "Ulimit"]
@@ -20,11 +22,13 @@ MIB: Final = 1024 * KIB
 LABEL_PREFIX: Final = "pinfold."
 
 _IMAGE = re.compile(
-    r"(?:[a-z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?/)?"
+    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+|/)[a-z0-9]+)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
     r"|(?:sha256:)?[0-9a-f]{64}",
-    re.IGNORECASE | re.ASCII,
+    re.ASCII,
 )
+_IMAGES: Final = ("NAME", "NAME:TAG", "NAME@sha256:DIGEST", "an image id")
 _PLATFORM = re.compile(r"linux/[a-z0-9]+(?:/v[0-9]+)?", re.ASCII)
 _ULIMITS: Final = frozenset(
     "core cpu data fsize locks memlock msgqueue nice nofile nproc rss rtprio rttime sigpending "
@@ -40,6 +44,10 @@ class Pull(StrEnum):
     NEVER = "never"
 
 
+def _refuse(place: str, message: str, *allowed: str, code: str = "out_of_range") -> NoReturn:
+    raise SpecInvalid([Fault(pointer=place, code=code, message=message, allowed=allowed)])
+
+
 @attrs.frozen(kw_only=True)
 class Ulimit:
     """One resource limit of the container's processes; -1 is unlimited."""
@@ -50,48 +58,64 @@ class Ulimit:
 
     def __attrs_post_init__(self) -> None:
         if self.name not in _ULIMITS:
-            raise ValueError(f"there is no such ulimit; allowed: {', '.join(sorted(_ULIMITS))}")
-        if min(self.soft, self.hard) < -1 or (self.hard != -1 and not -1 < self.soft <= self.hard):
-            raise ValueError("soft and hard are at least 0, or -1 for unlimited, and soft <= hard")
+            _refuse("/name", "there is no such ulimit", *sorted(_ULIMITS), code="not_allowed")
+        if self.hard != -1 and not 0 <= self.soft <= self.hard:
+            _refuse("/soft", "a soft limit lies between 0 and the hard one")
+        if min(self.soft, self.hard) < -1:
+            _refuse("/soft", "limits are at least 0, or -1 for unlimited")
 
 
-def _between(low: float, high: float, unit: str) -> Callable[[Any, Any, Any], None]:
-    def check(_: Any, __: Any, value: float | None) -> None:
+Check = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+
+
+def _between(low: float, high: float, unit: str) -> Check:
+    def check(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
         if value is not None and not low <= value <= high:
-            raise ValueError(f"out of range; allowed: {low:g} to {high:g} {unit}")
+            allowed = f"{low:.16g} to {high:.16g} {unit}"
+            _refuse(pointer(field.name), "the number is out of range", allowed)
 
     return check
 
 
-def _image(_: Any, __: Any, value: str) -> None:
-    if not _IMAGE.fullmatch(value):
-        raise ValueError(
-            "this names no image; allowed: NAME, NAME:TAG, NAME@sha256:DIGEST or an image id"
-        )
+def _matching(pattern: re.Pattern[str], what: str, *allowed: str) -> Check:
+    def check(_: Any, field: attrs.Attribute[Any], value: str | None) -> None:
+        if value is not None and not pattern.fullmatch(value):
+            _refuse(pointer(field.name), f"this is not {what}", *allowed, code="bad_format")
+
+    return check
 
 
-def _platform(_: Any, __: Any, value: str | None) -> None:
-    if value is not None and not _PLATFORM.fullmatch(value):
-        raise ValueError("allowed: linux/ARCHITECTURE or linux/ARCHITECTURE/VARIANT")
+def _pull(value: str) -> Pull:
+    try:
+        return Pull(value)
+    except ValueError:
+        _refuse("/pull", "this is none of the allowed words", *Pull, code="not_allowed")
 
 
-def _user(_: Any, __: Any, value: int) -> None:
+_uid = _between(1, 2**31 - 1, "(a uid)")
+
+
+def _user(owner: Any, field: attrs.Attribute[Any], value: int) -> None:
     if value == 0:
-        raise ValueError("commands never run as root (uid 0); allowed: 1 to 2147483647")
-    _between(1, 2**31 - 1, "(a uid)")(_, __, value)
+        _refuse(pointer(field.name), "commands never run as root (uid 0)", "1 to 2147483647")
+    _uid(owner, field, value)
 
 
-def _labels(_: Any, __: Any, value: Mapping[str, Any]) -> None:
+def _labels(_: Any, field: attrs.Attribute[Any], value: Mapping[str, Any]) -> None:
     for key, text in value.items():
+        place = pointer(field.name, key)
         if not isinstance(text, str):
-            raise ValueError(f"the label {key!r} is not a string")  # noqa: TRY004 - becomes a fault
+            _refuse(place, "a label's value is a string", code="wrong_type")
         if not key or key.startswith(LABEL_PREFIX):
-            raise ValueError(f"labels that begin with {LABEL_PREFIX!r} are pinfold's own")
+            _refuse(place, f"labels that begin with {LABEL_PREFIX!r} are pinfold's own")
 
 
-def _ports(_: Any, __: Any, value: tuple[int, ...]) -> None:
-    if len(set(value)) != len(value) or not all(1 <= port <= 65535 for port in value):
-        raise ValueError("ports are different numbers from 1 to 65535")
+def _ports(_: Any, field: attrs.Attribute[Any], value: tuple[int, ...]) -> None:
+    for index, port in enumerate(value):
+        if not 1 <= port <= 65535:
+            _refuse(pointer(field.name, index), "this is no port", "1 to 65535")
+        if port in value[:index]:
+            _refuse(pointer(field.name, index), "this port stands twice", code="duplicate")
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +138,7 @@ class DockerOptions:
         ports: TCP ports that can be reached from the engine's own loopback (network allow only).
     """
 
-    image: str = attrs.field(validator=_image)
+    image: str = attrs.field(validator=_matching(_IMAGE, "an image", *_IMAGES))
     memory_bytes: int = attrs.field(
         default=1024 * MIB, validator=_between(16 * MIB, 2**50, "bytes")
     )
@@ -122,14 +146,16 @@ class DockerOptions:
     pids: int = attrs.field(default=256, validator=_between(16, 2**22, "processes"))
     workspace_bytes: int | None = attrs.field(default=None, validator=_between(MIB, 2**60, "bytes"))
     tmp_bytes: int = attrs.field(default=256 * MIB, validator=_between(MIB, 2**50, "bytes"))
-    platform: str | None = attrs.field(default=None, validator=_platform)
+    platform: str | None = attrs.field(
+        default=None, validator=_matching(_PLATFORM, "a platform", "linux/ARCHITECTURE[/VARIANT]")
+    )
     user: int = attrs.field(default=1000, validator=_user)
     read_only_root: bool = True
     ulimits: tuple[Ulimit, ...] = ()
     labels: Mapping[str, Any] = attrs.field(
         factory=lambda: freeze({}), converter=freeze, validator=_labels
     )
-    pull: Pull = attrs.field(default=Pull.MISSING, converter=Pull)
+    pull: Pull = attrs.field(default=Pull.MISSING, converter=_pull)
     ports: tuple[int, ...] = attrs.field(default=(), validator=_ports)
 
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
 from secrets import token_hex
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from pinfold.errors import (
     Unreachable,
 )
 from pinfold.faults import Fault
-from pinfold.posix import PosixInstance
+from pinfold.posix import Equipment, equip
 from pinfold.provider import (
     Availability,
     Context,
@@ -224,15 +223,16 @@ class DockerProvider(Provider):
         ctx: Context,
         facts: dict[str, Any],
     ) -> DockerInstance:
-        async def outfit() -> PosixInstance:
-            return await PosixInstance.start(
+        async def outfit() -> Equipment:
+            return await equip(
                 DockerGuest(engine, ref.id),
-                ref=ref,
-                root=PurePosixPath(WORKSPACE),
+                root=WORKSPACE,
+                identity=ref.id,
                 writable_roots=roots_of(pinned.spec),
                 features=features(pinned.spec),
                 limits=limits(pinned.spec),
                 generation=ctx.generation,
+                shell_path="/bin/sh",
             )
 
         kind = PublishedInstance if capabilities(pinned.spec).ports else DockerInstance
@@ -242,7 +242,7 @@ class DockerProvider(Provider):
         instance.features = features(pinned.spec)
         return instance
 
-    async def list(self, owner: Owner) -> Sequence[InstanceRef]:
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         wanted = [f"pinfold.store={owner.store}"]
         if owner.sandbox is not None:
             wanted.append(f"pinfold.sandbox={owner.sandbox}")
@@ -274,7 +274,7 @@ class DockerProvider(Provider):
                 )
         return list(refs.values())
 
-    async def destroy(self, ref: InstanceRef) -> None:
+    async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
         engine = self._engines.known(ref.data.get("connection"))
         try:
             with anyio.fail_after(REMOVE_SECONDS):

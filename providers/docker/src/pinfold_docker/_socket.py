@@ -36,7 +36,8 @@ MEMORY_BYTES: Final = 1024 * 1024
 class Spool:
     """Bytes in order: in memory up to a size, in an unlinked file beyond it."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._memory_bytes = memory_bytes
         self._head = bytearray()
         self._file: int | None = None
         self._read = self._written = 0
@@ -46,7 +47,7 @@ class Spool:
 
     def put(self, data: bytes | memoryview) -> None:
         if self._file is None:
-            if len(self._head) + len(data) <= MEMORY_BYTES:
+            if len(self._head) + len(data) <= self._memory_bytes:
                 self._head += data
                 return
             descriptor, name = tempfile.mkstemp(prefix="pinfold-")
@@ -216,7 +217,8 @@ class EngineSocket(ByteStream):
         with self._lock:
             self._closed = True
             self._spool.close()
-        anyio.notify_closing(self._socket)
+        with contextlib.suppress(RuntimeError):  # no event loop, so nobody waits
+            anyio.notify_closing(self._socket)
         self._socket.close()
 
     async def aclose(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["shell_argv"]
 
 #: One argument takes at most 128 KiB, so a long script comes in pieces.
 PIECE_BYTES: Final = 96 * 1024
-JOIN: Final = 'IFS=; s="$*"; unset IFS; eval "$s"'
+JOIN: Final = 'IFS=; pinfold_s="$*"; unset IFS; eval "unset pinfold_s; $pinfold_s"'
 SAFE: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/.,:=+@-_")
 
 
@@ -27,20 +27,20 @@ def shell_argv(
         argv: str with surrogateescape.
         env: likewise.
     """
-    odd = {name: value for name, value in env.items() if not _plain(value)}
-    if not odd and all(map(_plain, argv)):
+    if all(map(_plain, (*argv, *env.values()))):
         return argv, env
-    lines = ["k=${LC_ALL-unset} LC_ALL=C"]  # so that no byte is taken for part of a character
-    for name, value in odd.items():
-        lines.append(f"{name}={_printf(value)}; {name}=${{{name}%_}}; export {name}")
-    lines.append("set --")
-    lines += [f'w={_printf(word)}; set -- "$@" "${{w%_}}"' for word in argv]
-    lines.append('if [ "$k" = unset ]; then unset LC_ALL; else LC_ALL=$k; fi; unset k w')
-    lines.append('exec "$@"')
+    # In the C locale, so that no byte is taken for part of a character.
+    lines = ["pinfold_k=${LC_ALL-unset} LC_ALL=C", "set --"]
+    settings = [f"{name}={value}" for name, value in env.items()]
+    lines += [
+        f'pinfold_w={_printf(word)}; set -- "$@" "${{pinfold_w%_}}"'
+        for word in (("env", *settings, *argv) if env else argv)
+    ]
+    lines.append('if [ "$pinfold_k" = unset ]; then unset LC_ALL; else LC_ALL=$pinfold_k; fi')
+    lines.append('unset pinfold_k pinfold_w; exec "$@"')
     script = "\n".join(lines)
     pieces = [script[at : at + PIECE_BYTES] for at in range(0, len(script), PIECE_BYTES)]
-    kept = {name: value for name, value in env.items() if name not in odd}
-    return ["/bin/sh", "-c", JOIN, "sh", *pieces], kept
+    return ["/bin/sh", "-c", JOIN, "sh", *pieces], {}
 
 
 def _plain(word: str) -> bool:

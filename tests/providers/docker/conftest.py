@@ -1,0 +1,72 @@
+"""An engine that answers, with the test images: `python -m tools.docker_engine pytest ...`."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from pinfold_docker import DockerProvider
+from pinfold_docker._instance import DockerInstance
+from tests.providers.docker.support import BUSYBOX, DEBIAN, make, strays
+from tools import docker_engine, docker_images
+
+HOW = "run the tests by: python -m tools.docker_engine python -m pytest"
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[docker.DockerClient]:
+    """The engine, by docker-py: the second way, past the code under test."""
+    host = docker_engine.present()
+    if host is None:
+        pytest.skip(f"no Docker engine answers here; {HOW}")
+    client = docker.DockerClient(base_url=host, version="auto")
+    present = {tag for image in client.images.list() for tag in image.tags}
+    if BUSYBOX not in present:
+        pytest.skip(f"the engine has no image {BUSYBOX}; {HOW}")
+    yield client
+    left = strays(client)
+    client.close()
+    assert left == []  # the suite leaves nothing of its own on an engine
+
+
+@pytest.fixture(scope="module")
+def provider(client) -> DockerProvider:
+    return DockerProvider()
+
+
+@pytest.fixture(scope="module", params=[BUSYBOX, DEBIAN], ids=["busybox", "debian"])
+def flavour(request, client) -> str:
+    """Both kinds of commands: busybox and GNU."""
+    if request.param == DEBIAN and not docker_images.debian_tar().exists():
+        pytest.skip("the Debian image was not made: python -m tools.docker_images fetch")
+    image: str = request.param
+    return image
+
+
+@pytest.fixture(scope="module")
+async def box(provider, anyio_backend) -> AsyncIterator[DockerInstance]:
+    """A sandbox on busybox that a module's tests share."""
+    instance = await make(provider)
+    yield instance
+    await instance.destroy()
+
+
+@pytest.fixture(scope="module")
+def own_engine(client, tmp_path_factory) -> Iterator[docker_engine.Engine]:
+    """An engine of our own that may be killed: without bridge and filters, so beside another."""
+    reason = docker_engine.why_not()
+    if reason:
+        pytest.skip(f"no engine of our own can be started: {reason}")
+    with docker_engine.throwaway("--bridge=none", "--iptables=false") as engine:
+        docker_images.load_busybox(engine.host)
+        yield engine
+
+
+@pytest.fixture
+def short_path(tmp_path: Path) -> Iterator[Path]:
+    """A path for a socket: the kernel takes 107 bytes at most."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="pf-") as folder:
+        yield Path(folder) / "s"
