@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-DISTS  := core providers/bashkit
+# Runs a command where a Docker engine answers: one that is here, or one that ends with the command.
+ENGINE := $(BIN)/python -m tools.docker_engine
+DISTS  := core providers/bashkit providers/docker
 READY  := $(VENV)/.ready
 
 # What is type checked; folders that are still to come are left out.
@@ -33,7 +35,7 @@ demo: venv  ## a real job, from nothing to its outcome
 	$(BIN)/python examples/demo.py
 
 test: venv system  ## all tests but the long ones
-	$(BIN)/python -m pytest
+	$(ENGINE) $(BIN)/python -m pytest
 
 check: venv  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -46,16 +48,16 @@ format: venv  ## rewrites the sources in the one format
 	$(BIN)/ruff format .
 
 conform: venv system  ## the contract's tests on every provider
-	$(BIN)/python -m pytest tests/providers
+	$(ENGINE) $(BIN)/python -m pytest tests/providers
 
-bench: venv  ## ratios against the raw floor and peers, as JSON
-	$(BIN)/python -m bench
+bench: venv system  ## ratios against the raw floor and peers, as JSON
+	$(ENGINE) $(BIN)/python -m bench
 
 docs: venv  ## runs every code block of the docs
 	$(BIN)/python -m pytest tests/docs
 
 nightly: venv system  ## all tests, the long ones too, with far more examples
-	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m ""
+	HYPOTHESIS_PROFILE=nightly $(ENGINE) $(BIN)/python -m pytest -m ""
 
 lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \

@@ -103,7 +103,7 @@ def strays(client: docker.DockerClient, store: str = STORE) -> list[str]:
     filters: dict[str, Any] = {"label": f"pinfold.store={store}"}
     containers = client.containers.list(all=True, filters=filters)
     volumes = client.volumes.list(filters=filters)
-    return [str(found.name) for found in (*containers, *volumes)]
+    return [*(str(c.name) for c in containers), *(str(v.name) for v in volumes)]
 
 
 @asynccontextmanager
