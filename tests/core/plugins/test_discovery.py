@@ -9,12 +9,13 @@ import threading
 from pathlib import Path
 
 import anyio
+import attrs
 import pytest
 
 from pinfold.plugins import Catalog, Entries, Loaded, Problem
 from pinfold.provider import Availability, Features
 from pinfold.resolve import TargetInfo, targets
-from tests.core.support import ToyProvider, catalog, vfs_provider
+from tests.core.support import ALL_TRUE, ToyProvider, catalog, vfs_provider
 
 GOOD = """
 from tests.core.support import ToyProvider
@@ -229,6 +230,27 @@ async def test_pr3_a_row_tells_capabilities_levels_networks_and_durability(anyio
     assert form["capabilities"]["portable_checkpoint"] is True
     assert form["features"]["symlinks"] is True
     assert form["limits"]["stdin_bytes"] == 16 << 20
+
+
+@attrs.frozen(kw_only=True)
+class NeedsImage:
+    image: str
+
+
+async def test_pr3_a_provider_with_required_options_is_described_by_its_example(anyio_backend):
+    def capabilities(spec):
+        return ALL_TRUE if spec.target.options["image"] == "x:1" else None
+
+    provider = ToyProvider(options=NeedsImage, example={"image": "x:1"})
+    object.__setattr__(provider.descriptor, "capabilities", capabilities)
+    forgot = ToyProvider("forgot", options=NeedsImage)
+    object.__setattr__(forgot.descriptor, "capabilities", capabilities)
+
+    rows = {row.provider: row for row in await targets(Catalog([provider, forgot]), probe=False)}
+
+    assert rows["toy"].capabilities == ALL_TRUE
+    assert rows["forgot"].available is False
+    assert "KeyError" in rows["forgot"].reason
 
 
 async def test_pr2_a_descriptor_that_fails_is_this_providers_own_error(anyio_backend):

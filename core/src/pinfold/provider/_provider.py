@@ -79,6 +79,7 @@ class Descriptor:
         features: the features promised for a resolved spec; pure, no I/O (PR-7).
         limits: what the target accepts, for a resolved spec; pure, no I/O.
         options: the attrs class of `target.options`; every field typed, unknown keys refused.
+        example: options that would do, where the class requires some; for listings and docs.
         requires_connection: a connection must be named (besides kind machine, where it always is).
         dist: the distribution to install for it, for hints.
     """
@@ -93,6 +94,7 @@ class Descriptor:
     features: Callable[[ResolvedSpec], Features] = attrs.field(repr=False)
     limits: Callable[[ResolvedSpec], Limits] = attrs.field(default=lambda _: Limits(), repr=False)
     options: type[Any] = NoOptions
+    example: JsonObject = attrs.field(factory=lambda: freeze({}), converter=freeze)
     requires_connection: bool = False
     dist: str = ""
 

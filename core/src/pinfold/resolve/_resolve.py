@@ -296,8 +296,8 @@ class _Resolution:
 def default_spec(descriptor: Descriptor, kind: Kind) -> ResolvedSpec:
     """Return the spec that a provider's kind has when nobody says anything.
 
-    It shows what a target can do; its options are empty where the provider requires some, so it is
-    not for making one. The weakest level that the provider has stands in for a default it lacks.
+    It shows what a target can do and is not for making one: required options are the descriptor's
+    example. The weakest level that the provider has stands in for a default it lacks.
     """
     builtin = _BUILTIN[kind]
     row = descriptor.supports(builtin.level) or descriptor.containment[0]
@@ -329,7 +329,7 @@ def default_spec(descriptor: Descriptor, kind: Kind) -> ResolvedSpec:
 
 
 def _default_options(descriptor: Descriptor) -> JsonObject:
-    value, faults, _ = read({}, descriptor.options)
+    value, faults, _ = read(descriptor.example, descriptor.options)
     return freeze({} if value is None or faults else to_json(value))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import attrs
 
-from pinfold.errors import PinfoldError, SpecInvalid
+from pinfold.errors import PinfoldError
 from pinfold.plugins import Catalog, Loaded, installed
 from pinfold.provider import Availability, Capabilities, Features, Provider
 from pinfold.resolve._resolve import default_spec
@@ -113,8 +113,6 @@ def _describe(item: Loaded, found: Availability | None) -> list[TargetInfo]:
             spec = default_spec(descriptor, kind)
             capabilities = descriptor.capabilities(spec)
             features, limits = descriptor.features(spec), descriptor.limits(spec)
-        except SpecInvalid:
-            raise
         except Exception as exc:  # noqa: BLE001 - shown as this provider's own error
             rows.append(
                 TargetInfo(
