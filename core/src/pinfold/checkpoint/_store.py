@@ -158,7 +158,7 @@ class CheckpointStore:
 
     async def list(self, sandbox: str) -> Sequence[CheckpointRecord]:
         """Return a sandbox's checkpoints, the oldest first; the damaged are logged, not listed."""
-        return tuple(await self._records.of(sandbox))
+        return tuple(await self._records.of(check_sandbox(sandbox)))
 
     async def entries(self, record: CheckpointRecord) -> Sequence[Entry]:
         """Return all entries of a checkpoint, sorted by path, parents before children.
@@ -209,7 +209,7 @@ class CheckpointStore:
         """
         if keep < 0:
             raise InvalidArgument(f"keep is negative: {keep}", hint="0 keeps none of the untagged")
-        return await self._records.retain(sandbox, keep, protect)
+        return await self._records.retain(check_sandbox(sandbox), keep, protect)
 
     async def forget(self, sandbox: str) -> Sequence[str]:
         """Drop all of a sandbox's checkpoints, also damaged ones, its tags and its saved state.

@@ -81,11 +81,16 @@ class SqliteStateStore(StateStore):
     Args:
         path: the file, made when it is first used, for its owner alone. On this machine's own
             disk: WAL needs memory that all its users share.
+        fsync: whether a write that was done also survives a power cut; without it the last few
+            may be lost to one (never to a killed process), the file itself never.
         busy_seconds: how long a call waits for other writers before it raises `Locked`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 30.0) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, fsync: bool = True, busy_seconds: float = 30.0
+    ) -> None:
         self.path = Path(path).expanduser().absolute()
+        self._fsync = fsync
         self._busy_seconds = busy_seconds
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -209,9 +214,8 @@ class SqliteStateStore(StateStore):
         )
         try:
             self._patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())
-            # NORMAL: a killed process costs nothing; a power cut may cost the last writes,
-            # never the file.
-            connection.execute("PRAGMA synchronous = NORMAL")
+            level = "FULL" if self._fsync else "NORMAL"
+            connection.execute(f"PRAGMA synchronous = {level}")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._transaction(connection, _make_schema)
