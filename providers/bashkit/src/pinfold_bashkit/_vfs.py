@@ -32,6 +32,8 @@ SYSTEM: Final = ("bin", "etc", "proc", "usr")
 #: Where files are put together before they get their name; guests have no reason to look there.
 _STAGING: Final = "/dev/.pinfold"
 _MAX_LINKS: Final = 40
+#: What bashkit gives a file that it writes, also one that had another mode.
+_DEFAULT_MODE: Final = 0o644
 
 _TYPES: Final = {
     "file": FileType.FILE,
@@ -221,16 +223,20 @@ class Vfs:
             root.mkdir(directory)
 
     def put(self, path: str, data: bytes, mode: int) -> None:
-        """Give a literal path new content and mode, at once and whole (FS-4).
-
-        A rename, since bashkit's own write lets a file vanish whose parent is a link.
-        """
+        """Give a literal path new content and mode, at once and whole (FS-4)."""
         root = self.root
+        self.changes += 1
+        if mode == _DEFAULT_MODE:
+            root.write_file(path, data)
+            parent = self.stat(path.rpartition("/")[0])
+            if parent is None or parent["file_type"] != "directory":
+                root.remove(path)  # bashkit takes a name below a link, where nobody finds it again
+                raise NotFound(f"the directory of {path!r} is gone", details={"path": path})
+            return
         temporary = f"{_STAGING}/{next(self._temporary)}"
         try:
             root.write_file(temporary, data)
             root.chmod(temporary, mode)
-            self.changes += 1
             root.rename(temporary, path)
         except BaseException:
             if root.exists(temporary):
