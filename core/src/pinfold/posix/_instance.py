@@ -100,6 +100,7 @@ async def equip(
     shell_path: str = "sh",
     files: Files | None = None,
     tree: Tree | None = None,
+    gate: Gate | None = None,
 ) -> Equipment:
     """Make of a guest what an instance needs.
 
@@ -118,6 +119,7 @@ async def equip(
         shell_path: the target's shell.
         files: a better way to its files.
         tree: a better way to its tree.
+        gate: what commands pass before they start, where `tree` closes one of its own.
 
     Raises:
         NotFound: the workspace or a writable root isn't there.
@@ -125,7 +127,7 @@ async def equip(
         Lost, Unreachable: from the guest.
     """
     mark = hashlib.sha256((identity or secrets.token_hex(16)).encode()).hexdigest()[:16]
-    gate = Gate()
+    gate = gate or Gate()
     tools: Tools | None = None
     if isinstance(guest, SupervisingGuest) and files is not None and tree is not None:
         layout = Layout(root=root, writable_roots=tuple((path, path) for path in writable_roots))
