@@ -10,7 +10,7 @@ import pytest
 
 from pinfold import blocking
 from pinfold.blocking import BlockingFiles, BlockingSandbox
-from pinfold.errors import InvalidArgument, NotFound
+from pinfold.errors import Conflict, InvalidArgument, NotFound
 from pinfold.plugins import Catalog, Hooks
 from pinfold.provider import ExecResult, Files, FileType
 from pinfold.sandbox import Runtime, Sandbox
@@ -63,11 +63,9 @@ def test_a_sandbox_is_used_without_async(runtime):
             box.files.stat("/workspace/none")
         with pytest.raises(NotFound):
             next(box.files.download("/workspace/none"))
-    assert [str(event.type) for event in box.events] == [
-        "sandbox.created",
-        "sandbox.ready",
-        "sandbox.deleted",
-    ]
+        assert [str(event.type) for event in box.events()] == ["sandbox.created", "sandbox.ready"]
+    with pytest.raises(Conflict):
+        box.exec(["x"])
 
 
 def test_trees_go_out_and_in_again(runtime):

@@ -213,7 +213,7 @@ async def test_pr5_no_secret_in_errors_events_records_logs_or_argv(env, kind, ca
     assert "vendor said" in shown
     assert "[redacted]" in shown
     everything = shown + repr(told) + repr(view) + caplog.text + json.dumps(view.to_dict())
-    everything += repr(box.pinned) + repr(box.events) + repr(box)
+    everything += repr(box.pinned) + repr(await box.events()) + repr(box)
     assert CANARY not in everything
 
 

@@ -40,8 +40,7 @@ from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
 from pinfold import sandbox
 from pinfold._tasks import background
-from pinfold.errors import InvalidArgument
-from pinfold.events import Event
+from pinfold.errors import Conflict, InvalidArgument
 from pinfold.plugins import Catalog
 from pinfold.provider import Capabilities, Features, Files, TreeItem
 from pinfold.resolve import AnyLayer, TargetInfo
@@ -65,6 +64,14 @@ class _Facade:
     def __init__(self, portal: BlockingPortal, target: Any) -> None:
         self._portal = portal
         self._target = target
+
+    def _run(self, call: Callable[[], Awaitable[R]]) -> R:
+        try:
+            return self._portal.call(call)
+        except RuntimeError as exc:
+            if str(exc) == "This portal is not running":
+                raise Conflict("the sandbox is closed", hint="open another one") from None
+            raise
 
 
 def _no_running_loop() -> None:
@@ -91,7 +98,7 @@ def _call(
         async def call() -> R:
             return await getattr(self._target, name)(*args, **kwargs)  # type: ignore[no-any-return]
 
-        return self._portal.call(call)
+        return self._run(call)
 
     return method
 
@@ -190,7 +197,7 @@ class BlockingFiles(_Facade):
             size: int = await self._target.upload(path, _chunks(chunks), mode=mode)
             return size
 
-        return self._portal.call(call)
+        return self._run(call)
 
     def download_tree(self, path: PurePosixPath | str) -> Iterator[TreeItem]:
         """Yield a directory and all in it, each file's content read whole; see `Files`."""
@@ -237,6 +244,7 @@ class BlockingSandbox(_Facade):
     exec = _call(Sandbox.exec)
     view = _call(Sandbox.view)
     environment = _call(Sandbox.environment)
+    events = _call(Sandbox.events)
     close = _call(Sandbox.close)
 
     @property
@@ -268,11 +276,6 @@ class BlockingSandbox(_Facade):
     def generation(self) -> int:
         """The number of the physical incarnation (LC-1)."""
         return self._target.generation
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """The journal so far, in order (EV-1)."""
-        return self._target.events
 
     @property
     def files(self) -> BlockingFiles:

@@ -75,7 +75,7 @@ async def test_a_sandbox_is_opened_used_and_closed(make, journal):
 
     assert provider.alive == {}
     assert types(journal.events) == [EventType.CREATED, EventType.READY, EventType.DELETED]
-    assert tuple(journal.events) == box.events
+    assert tuple(journal.events) == await box.events()
 
 
 async def test_opening_may_be_awaited_and_closing_is_idempotent(make, journal):
@@ -294,7 +294,7 @@ async def test_lc9_registering_comes_with_the_owner_and_generation(make):
 
 
 async def test_a_create_that_takes_too_long_is_unavailable(make, monkeypatch):
-    monkeypatch.setattr("pinfold.sandbox._open.CREATE_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("pinfold.sandbox._provision.CREATE_TIMEOUT_SECONDS", 0.05)
 
     class Hangs(ToyProvider):
         async def create(self, pinned, ctx):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from typing import Any
 
 from pinfold.errors import PinfoldError
 from pinfold.events import AuditAction
-from pinfold.provider import Files, FileStat, Instance, TreeItem
+from pinfold.provider import Files, FileStat, TreeItem
+from pinfold.sandbox._life import Life
 
 __all__ = ["SandboxFiles"]
 
@@ -17,12 +17,9 @@ __all__ = ["SandboxFiles"]
 class SandboxFiles(Files):
     """The files of a sandbox; see `pinfold.provider.Files` for what each call does and raises."""
 
-    def __init__(
-        self,
-        operation: Callable[..., AbstractAsyncContextManager[Instance]],
-        audit: Callable[[AuditAction, Mapping[str, Any]], None],
-    ) -> None:
-        self._operation = operation
+    def __init__(self, life: Life, audit: Callable[[AuditAction, Mapping[str, Any]], None]) -> None:
+        self._call = life.call
+        self._operation = life.operation
         self._record = audit
 
     def _audit(self, action: AuditAction, path: PurePosixPath | str, size: int) -> None:
@@ -31,47 +28,41 @@ class SandboxFiles(Files):
     async def read(
         self, path: PurePosixPath | str, *, offset: int = 0, length: int | None = None
     ) -> bytes:
-        async with self._operation() as instance:
-            data = await instance.files.read(path, offset=offset, length=length)
+        data = await self._call(lambda it: it.files.read(path, offset=offset, length=length))
         self._audit(AuditAction.FILE_READ, path, len(data))
         return data
 
     async def write(
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.write(path, data, mode=mode)
+        await self._call(lambda it: it.files.write(path, data, mode=mode), mutates=True)
         self._audit(AuditAction.FILE_WRITE, path, len(data))
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
-        async with self._operation() as instance:
-            return await instance.files.stat(path)
+        return await self._call(lambda it: it.files.stat(path))
 
     async def list(self, path: PurePosixPath | str) -> Sequence[FileStat]:
-        async with self._operation() as instance:
-            return await instance.files.list(path)
+        return await self._call(lambda it: it.files.list(path))
 
     async def make_directory(
         self, path: PurePosixPath | str, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.make_directory(path, parents=parents, exist_ok=exist_ok)
+        await self._call(
+            lambda it: it.files.make_directory(path, parents=parents, exist_ok=exist_ok),
+            mutates=True,
+        )
 
     async def remove(self, path: PurePosixPath | str, *, recursive: bool = False) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.remove(path, recursive=recursive)
+        await self._call(lambda it: it.files.remove(path, recursive=recursive), mutates=True)
 
     async def rename(self, source: PurePosixPath | str, target: PurePosixPath | str) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.rename(source, target)
+        await self._call(lambda it: it.files.rename(source, target), mutates=True)
 
     async def symlink(self, path: PurePosixPath | str, target: str) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.symlink(path, target)
+        await self._call(lambda it: it.files.symlink(path, target), mutates=True)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.chmod(path, mode)
+        await self._call(lambda it: it.files.chmod(path, mode), mutates=True)
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
         size = 0
@@ -96,8 +87,7 @@ class SandboxFiles(Files):
     async def read_many(
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[bytes | PinfoldError]:
-        async with self._operation() as instance:
-            results = await instance.files.read_many(paths)
+        results = await self._call(lambda it: it.files.read_many(paths))
         for path, result in zip(paths, results, strict=True):
             if isinstance(result, bytes):
                 self._audit(AuditAction.FILE_READ, path, len(result))
@@ -106,12 +96,10 @@ class SandboxFiles(Files):
     async def stat_many(
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[FileStat | PinfoldError]:
-        async with self._operation() as instance:
-            return await instance.files.stat_many(paths)
+        return await self._call(lambda it: it.files.stat_many(paths))
 
     async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
-        async with self._operation(mutates=True) as instance:
-            await instance.files.write_many(files)
+        await self._call(lambda it: it.files.write_many(files), mutates=True)
         for path, data in files.items():
             self._audit(AuditAction.FILE_WRITE, path, len(data))
 

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import anyio
 import attrs
 
 from pinfold import config
-from pinfold.connections import Connection, provider_failure, scrub_error
-from pinfold.errors import InvalidArgument, PinfoldError, SpecInvalid, Unavailable
-from pinfold.memory import NoCompute
-from pinfold.provider import (
-    Context,
-    Descriptor,
-    Instance,
-    InstanceRef,
-    Owner,
-    Provider,
-)
-from pinfold.resolve import AnyLayer, Layer, Selection, pin, provider_of, resolve, template_layer
+from pinfold.errors import InvalidArgument
+from pinfold.provider import Descriptor
+from pinfold.resolve import AnyLayer, Layer, Selection, provider_of, resolve, template_layer
+from pinfold.sandbox._ephemeral import EphemeralLife
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._sandbox import Sandbox
-from pinfold.spec import (
-    CREATE_TIMEOUT_SECONDS,
-    KILL_GRACE_SECONDS,
-    PinnedSpec,
-    ResolvedSpec,
-    Spec,
-)
+from pinfold.spec import ResolvedSpec, Spec
 from pinfold.views import ResolvedFrom
 
 __all__ = ["Opening", "open", "select"]
-
-#: The store of what is opened without one: its labels tell it from every real store.
-EPHEMERAL = "ephemeral"
 
 
 def open(  # noqa: A001 - `pinfold.open` reads as what it does
@@ -113,8 +94,16 @@ class Opening:
             connections=project.registered() if project is not None else None
         )
         spec = resolve(selection.layers, runtime.catalog, ephemeral=True)
-        return await create(
-            spec, name=self._name or selection.name, resolved_from=resolved_from, runtime=runtime
+        sandbox_id = runtime.ids.make("sbx_")
+        life = await EphemeralLife.begin(spec, sandbox_id, runtime)
+        return Sandbox(
+            sandbox_id=sandbox_id,
+            name=self._name or selection.name,
+            pinned=life.pinned,
+            resolved_from=resolved_from,
+            descriptor=descriptor_of(spec, runtime),
+            life=life,
+            runtime=runtime,
         )
 
 
@@ -171,109 +160,9 @@ def _with_template(
     return attrs.evolve(selection, layers=(layer, *selection.layers))
 
 
-async def create(
-    spec: ResolvedSpec, *, name: str, resolved_from: ResolvedFrom, runtime: Runtime
-) -> Sandbox:
-    """Pin a spec and make a sandbox of it; on failure or cancellation nothing is left."""
-    sandbox_id = runtime.ids.make("sbx_")
-    made: list[InstanceRef] = []
-
-    async def register(ref: InstanceRef) -> None:
-        made.append(ref)
-
-    async def connect(connection_id: str) -> Connection:
-        return await runtime.registered.resolve(connection_id)
-
-    ctx = Context(
-        owner=Owner(store=EPHEMERAL, sandbox=sandbox_id),
-        register=register,
-        connect=connect,
-        connection_id=spec.target.connection_id if spec.target is not None else None,
-    )
-    with _typed_errors():
-        pinned = await pin(spec, runtime.catalog, ctx)
-    descriptor: Descriptor | None = None
-    provider: Provider | None = None
-    if spec.target is not None:
-        provider = provider_of(spec, runtime.catalog).value
-        descriptor = provider.descriptor
-    instance: Instance | None = None
-    try:
-        with _typed_errors():
-            if provider is None:
-                instance = NoCompute(sandbox_id)
-            else:
-                instance = await _create(provider, pinned, ctx)
-            box = Sandbox(
-                sandbox_id=sandbox_id,
-                name=name,
-                pinned=pinned,
-                resolved_from=resolved_from,
-                descriptor=descriptor,
-                instance=instance,
-                runtime=runtime,
-            )
-            await box._begin()  # noqa: SLF001 - its maker
-            return box
-    except BaseException:
-        await _undo(provider, instance, made, ctx)
-        raise
-
-
-async def _create(provider: Provider, pinned: PinnedSpec, ctx: Context) -> Instance:
-    try:
-        with anyio.fail_after(CREATE_TIMEOUT_SECONDS):
-            instance = await provider.create(pinned, ctx)
-    except TimeoutError:
-        raise Unavailable(
-            f"{provider.descriptor.name} made nothing within {CREATE_TIMEOUT_SECONDS:g} seconds",
-            hint="see `pinfold targets`",
-        ) from None
-    missing = instance.features.missing(provider.descriptor.features(pinned.spec))
-    if missing:
-        await instance.destroy()
-        raise Unavailable(
-            f"{provider.descriptor.name} promised {', '.join(missing)}, and this instance lacks it",
-            hint="choose a level or target that needs less, or mend the target",
-            retryable=False,
-            details={"missing": list(missing)},
-        )
-    return instance
-
-
-async def _undo(
-    provider: Provider | None,
-    instance: Instance | None,
-    made: list[InstanceRef],
-    ctx: Context,
-) -> None:
-    with anyio.move_on_after(KILL_GRACE_SECONDS * 6, shield=True):
-        # The first error is the one to be seen; what can't be undone now, gc finds by its labels.
-        if instance is not None:
-            with suppress(Exception):
-                await instance.destroy()
-        for ref in reversed(made):
-            if provider is not None and (instance is None or ref != instance.ref):
-                with suppress(Exception):
-                    await provider.destroy(ref, ctx)
-
-
-class _typed_errors:  # noqa: N801 - reads as a statement
-    """Nothing but typed errors come out of a provider, and no secret in them (PR-5)."""
-
-    def __enter__(self) -> None:
+def descriptor_of(spec: ResolvedSpec, runtime: Runtime) -> Descriptor | None:
+    """Return the descriptor of a spec's provider, or None without compute."""
+    if spec.target is None:
         return None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if isinstance(error, SpecInvalid):
-            return
-        if isinstance(error, PinfoldError):
-            scrub_error(error)
-        elif isinstance(error, Exception):
-            failure = provider_failure(error)
-            raise failure from failure.__cause__
+    descriptor: Descriptor = provider_of(spec, runtime.catalog).value.descriptor
+    return descriptor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -25,6 +26,7 @@ class Runtime:
         connections: what can be connected to; null asks the hooks alone.
         clock: the time.
         ids: where ids come from.
+        register: the folder of the register of ephemeral sandboxes; null is the user's (LC-9).
     """
 
     catalog: Catalog = attrs.field(factory=installed)
@@ -32,6 +34,7 @@ class Runtime:
     connections: Connections | None = None
     clock: Clock = attrs.field(factory=Clock)
     ids: Ids = attrs.field(factory=Ids)
+    register: Path | None = None
 
     @property
     def registered(self) -> Connections:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
@@ -12,16 +11,9 @@ from typing import Any, Self
 import anyio
 import attrs
 
-from pinfold.connections import provider_failure, scrub_error
-from pinfold.errors import (
-    Conflict,
-    Effect,
-    OutcomeUnknown,
-    PinfoldError,
-    Unavailable,
-    Unreachable,
-)
-from pinfold.events import AuditAction, Event, EventType
+from pinfold.errors import Effect, OutcomeUnknown, PinfoldError
+from pinfold.events import AuditAction, Event
+from pinfold.memory import NoCompute
 from pinfold.provider import (
     NO_CAPABILITIES,
     Capabilities,
@@ -30,20 +22,14 @@ from pinfold.provider import (
     ExecResult,
     Features,
     Files,
-    Instance,
     Sink,
 )
 from pinfold.sandbox._files import SandboxFiles
+from pinfold.sandbox._life import Life
 from pinfold.sandbox._runtime import Runtime
+from pinfold.sandbox._states import LiveState
 from pinfold.sandbox._stream import ExecStream, open_stream
-from pinfold.spec import (
-    BOOTSTRAP_TIMEOUT_SECONDS,
-    EXEC_TIMEOUT_SECONDS,
-    KILL_GRACE_SECONDS,
-    OUTPUT_CAP_BYTES,
-    WORKSPACE,
-    PinnedSpec,
-)
+from pinfold.spec import EXEC_TIMEOUT_SECONDS, OUTPUT_CAP_BYTES, WORKSPACE, PinnedSpec
 from pinfold.views import (
     EnvironmentView,
     ResolvedFrom,
@@ -54,40 +40,7 @@ from pinfold.views import (
     view_target,
 )
 
-__all__ = ["DesiredState", "ObservedState", "Sandbox"]
-
-
-class DesiredState(StrEnum):
-    """What is wanted of a sandbox (LC)."""
-
-    READY = "ready"
-    PAUSED = "paused"
-    DELETED = "deleted"
-
-
-class ObservedState(StrEnum):
-    """What a sandbox is seen to be (LC)."""
-
-    ABSENT = "absent"
-    PROVISIONING = "provisioning"
-    READY = "ready"
-    PAUSED = "paused"
-    DRAINING = "draining"
-    LOST = "lost"
-    RECOVERING = "recovering"
-    FAILED = "failed"
-    DELETED = "deleted"
-
-
-@attrs.define(kw_only=True)
-class _State:
-    """The part of a sandbox that changes."""
-
-    desired: DesiredState = DesiredState.READY
-    observed: ObservedState = ObservedState.PROVISIONING
-    generation: int = 1
-    last_activity_at: str = ""
-    in_flight: int = 0
+__all__ = ["Sandbox", "sandbox_view"]
 
 
 class Sandbox:
@@ -110,20 +63,17 @@ class Sandbox:
         pinned: PinnedSpec,
         resolved_from: ResolvedFrom,
         descriptor: Descriptor | None,
-        instance: Instance,
+        life: Life,
         runtime: Runtime,
     ) -> None:
         self.id = sandbox_id
         self.name = name
         self.pinned = pinned
-        self.files: Files = SandboxFiles(self._operation, self._audit)
+        self.files: Files = SandboxFiles(life, self._audit)
         self._resolved_from = resolved_from
         self._descriptor = descriptor
-        self._instance = instance
+        self._life = life
         self._runtime = runtime
-        self._state = _State(last_activity_at=runtime.now())
-        self._events: list[Event] = []
-        self._closing = anyio.Lock()
 
     # --- what it is -----------------------------------------------------------------------
 
@@ -136,53 +86,38 @@ class Sandbox:
 
     @property
     def features(self) -> Features:
-        """The features in force (PR-7)."""
-        return self._instance.features
+        """The features in force, or promised while there is no instance yet (PR-7)."""
+        features = self._life.known.features
+        if features is not None:
+            return features
+        if self._descriptor is None:
+            return NoCompute.features
+        return self._descriptor.features(self.pinned.spec)
 
     @property
     def generation(self) -> int:
-        """The number of the physical incarnation (LC-1)."""
-        return self._state.generation
+        """The number of the physical incarnation, as far as this handle knows (LC-1)."""
+        return self._life.known.generation
 
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """The journal so far, in order (EV-1)."""
-        return tuple(self._events)
+    async def events(self) -> tuple[Event, ...]:
+        """Return the journal so far, in order (EV-1)."""
+        return await self._life.events()
 
     async def view(self) -> SandboxView:
         """Return the sandbox as seed 001 shows it, with `details` beside (TR-2)."""
-        spec, state = self.pinned.spec, self._state
-        return SandboxView(
-            capabilities=self.capabilities,
-            containment=view_containment(spec),
-            durability=str(spec.durability),
-            resolved_from=self._resolved_from,
+        return sandbox_view(
+            await self._life.look(),
             sandbox_id=self.id,
             name=self.name,
-            role="primary",
-            generation=state.generation,
-            desired_state=str(state.desired),
-            observed_state=str(state.observed),
-            last_activity_at=state.last_activity_at,
-            sandbox_template_revision_id=spec.template_revision_id,
-            spec=spec,
-            target=view_target(spec),
-            details=self._details(),
+            pinned=self.pinned,
+            descriptor=self._descriptor,
+            resolved_from=self._resolved_from,
         )
 
     async def environment(self) -> EnvironmentView:
         """Return the environment as seed 000 shows it, with `details` beside (TR-2)."""
         view = environment_view(self.pinned.spec, self._descriptor, self._resolved_from)
-        return attrs.evolve(view, details=self._details())
-
-    def _details(self) -> dict[str, Any] | None:
-        return details_of(
-            self.pinned.spec,
-            self._descriptor,
-            features=self._instance.features,
-            instance=self._instance.details,
-            unpinned=self.pinned.unpinned,
-        )
+        return attrs.evolve(view, details=(await self.view()).details)
 
     # --- what it does ---------------------------------------------------------------------
 
@@ -262,8 +197,7 @@ class Sandbox:
             "env_names": sorted(request.env),
         }
         try:
-            async with self._operation(mutates=True) as instance:
-                result = await instance.exec(request, sink)
+            result = await self._life.call(lambda it: it.exec(request, sink), mutates=True)
         except OutcomeUnknown:
             self._audit(AuditAction.EXEC, {**facts, "exit_code": None, "outcome": "unknown"})
             raise
@@ -278,90 +212,23 @@ class Sandbox:
             AuditAction.EXEC,
             {**facts, "exit_code": result.exit_code, "timed_out": result.timed_out},
         )
-        return attrs.evolve(result, generation=self._state.generation)
-
-    @asynccontextmanager
-    async def _operation(self, *, mutates: bool = False) -> AsyncIterator[Instance]:
-        """Everything that touches the instance goes through here.
-
-        It is the one place for what an operation needs before and after: liveness, activity, the
-        typed errors, no secret in any of them, and (with a store) recovery and checkpoints, which
-        is what `mutates` is for.
-        """
-        if self._state.observed is not ObservedState.READY:
-            raise Conflict(
-                f"the sandbox is {self._state.observed}",
-                hint="open another one" if self._state.desired is DesiredState.DELETED else "",
-            )
-        self._state.in_flight += 1
-        self._state.last_activity_at = self._runtime.now()
-        try:
-            yield self._instance
-        except PinfoldError as exc:
-            raise scrub_error(exc)  # noqa: B904 - the same error, without secrets
-        except Exception as exc:  # noqa: BLE001 - nothing untyped comes out of a sandbox
-            error = provider_failure(exc)
-            raise error from error.__cause__
-        finally:
-            self._state.in_flight -= 1
-            self._state.last_activity_at = self._runtime.now()
-
-    def _emit(self, kind: EventType, **data: Any) -> None:
-        self._events.append(self._runtime.event(kind, self.id, self._state.generation, data))
+        return attrs.evolve(result, generation=self._life.known.generation)
 
     def _audit(self, action: AuditAction, data: Mapping[str, Any]) -> None:
         facts = {key: value for key, value in data.items() if value is not None}
-        self._runtime.audit(action, self.id, self._state.generation, facts)
+        self._runtime.audit(action, self.id, self._life.known.generation, facts)
 
-    # --- its beginning and its end --------------------------------------------------------
-
-    async def _begin(self) -> None:
-        """Run the bootstrap commands on the empty workspace, and be ready (LC-5, LC-6)."""
-        self._emit(EventType.CREATED, digest=self.pinned.digest)
-        for command in self.pinned.spec.bootstrap.commands:
-            request = ExecRequest(shell=command, timeout_seconds=BOOTSTRAP_TIMEOUT_SECONDS)
-            result = await self._instance.exec(request)
-            if result.exit_code != 0:
-                self._state.observed = ObservedState.FAILED
-                self._emit(EventType.FAILED, command=command, exit_code=result.exit_code)
-                raise Unavailable(
-                    f"a bootstrap command ended with exit code {result.exit_code}: {command}",
-                    hint="mend the command; its output is in the details",
-                    retryable=False,
-                    details={
-                        "command": command,
-                        "exit_code": result.exit_code,
-                        "stdout": result.stdout_text,
-                        "stderr": result.stderr_text,
-                    },
-                )
-        self._state.observed = ObservedState.READY
-        self._emit(EventType.READY)
+    # --- its end --------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """End the sandbox and everything in it; idempotent, and finishes when it is cancelled.
+        """Let go of the sandbox; idempotent, and finishes when it is cancelled.
+
+        Without a store the sandbox ends, and everything in it.
 
         Raises:
             Unreachable: its compute may still be there; call it again.
         """
-        with anyio.CancelScope(shield=True):
-            async with self._closing:
-                if self._state.observed is ObservedState.DELETED:
-                    return
-                self._state.desired = DesiredState.DELETED
-                try:
-                    with anyio.fail_after(KILL_GRACE_SECONDS * 6):
-                        await self._instance.destroy()
-                except TimeoutError:
-                    raise Unreachable(
-                        f"{self.id} could not be ended in time; it may still be there",
-                        hint="close it again, or see `pinfold targets`",
-                        effect=Effect.UNKNOWN,
-                    ) from None
-                except PinfoldError as exc:
-                    raise scrub_error(exc)  # noqa: B904 - the same error, without secrets
-                self._state.observed = ObservedState.DELETED
-                self._emit(EventType.DELETED)
+        await self._life.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -375,4 +242,46 @@ class Sandbox:
         await self.close()
 
     def __repr__(self) -> str:
-        return f"<Sandbox {self.id} {self.name} {self._state.observed}>"
+        return f"<Sandbox {self.id} {self.name} {self._life.known.observed}>"
+
+
+def sandbox_view(
+    state: LiveState,
+    *,
+    sandbox_id: str,
+    name: str,
+    pinned: PinnedSpec,
+    descriptor: Descriptor | None,
+    resolved_from: ResolvedFrom,
+) -> SandboxView:
+    """Return the view that a pinned spec and a live state make (TR-2)."""
+    spec = pinned.spec
+    details = details_of(
+        spec,
+        descriptor,
+        features=state.features,
+        instance=state.details,
+        unpinned=pinned.unpinned,
+    )
+    if state.idle_deadline is not None:
+        details = {**(details or {}), "idle_deadline": state.idle_deadline}
+        if state.overdue:
+            details["overdue"] = True
+    return SandboxView(
+        capabilities=NO_CAPABILITIES if descriptor is None else descriptor.capabilities(spec),
+        containment=view_containment(spec),
+        durability=str(spec.durability),
+        resolved_from=resolved_from,
+        sandbox_id=sandbox_id,
+        name=name,
+        role="primary",
+        generation=state.generation,
+        desired_state=str(state.desired),
+        observed_state=str(state.observed),
+        current_checkpoint_id=state.current_checkpoint_id,
+        last_activity_at=state.last_activity_at,
+        sandbox_template_revision_id=spec.template_revision_id,
+        spec=spec,
+        target=view_target(spec),
+        details=details,
+    )
