@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 _HEADER: Final = b"pinfold tree 1\n"
-_STORED: Final = re.compile(rb"pinfold manifest ([0-9]{1,9})(?: ([0-9]{1,12}))?\n")
+_STORED: Final = re.compile(rb"pinfold manifest ([0-9]{1,9})\b(?: ([0-9]{1,12})\n)?")
 VERSION: Final = 1
 
 #: The largest stored manifest that is read or written: about a million names in one directory.

@@ -98,7 +98,9 @@ def decode_record(data: bytes, *, sandbox: str, checkpoint_id: str) -> Checkpoin
     if not isinstance(body, dict):
         raise Damaged("the record is not a JSON object")
     version, seal = body.get("version"), body.pop("seal", None)
-    if type(version) is int and version > VERSION:
+    if type(version) is not int:
+        raise Damaged("the record has no version")
+    if version > VERSION:
         raise Newer(version)
     if version != VERSION or seal != _seal(body):
         raise Damaged("the record's version or seal is not right")

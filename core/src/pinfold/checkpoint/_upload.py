@@ -222,7 +222,9 @@ def chunks_from(data: bytes, size: int | None) -> list[str]:
     except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise Damaged("this is no list of chunks") from exc
     count = -(-stated // CHUNK) if type(stated) is int and stated > LARGE else -1
-    if type(version) is int and version > 1:
+    if type(version) is not int:
+        raise Damaged("a list of chunks has no version")
+    if version > 1:
         raise Newer(version)
     if (
         version != 1
