@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.docs.blocks import Block
 
+ROOT = Path(__file__).parents[2]
 DEADLINE_SECONDS = 120.0
 
 # One namespace for all Python blocks of a page; after each, its mark and 0 or 1 on a line.
@@ -133,15 +134,16 @@ class Walk:
         raise BlockFailed(f"{block}: Python ended:\n{output}")
 
     def _bash(self, block: Block, script: str, *, strict: bool) -> tuple[int, str]:
-        env = dict(self.env)
+        env, folder = dict(self.env), self.folder
         if block.dry_run:
             lines = [line for line in script.splitlines() if line]
             if not all(re.match(r"make [a-z]+( *#.*)?$", line) for line in lines):
                 raise BlockFailed(f"{block}: only `make TARGET` can be run dry")
             env["MAKEFLAGS"] = "n"
+            folder = ROOT
         done = subprocess.run(
             ["bash", *(["-euo", "pipefail"] if strict else []), "-c", script],
-            cwd=self.folder,
+            cwd=folder,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

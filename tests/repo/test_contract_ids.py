@@ -23,7 +23,7 @@ CITED = re.compile(rf"(?<![\w-])(?:{'|'.join(CLAUSES)})-\d+(?![\w-])")
 
 
 @pytest.fixture(scope="module")
-def page(root) -> str:
+def page(root):
     return (root / "docs/contract.md").read_text()
 
 
