@@ -1,6 +1,5 @@
 """Files on bashkit: the clauses of FS, by id."""
 
-import contextlib
 import threading
 from pathlib import PurePosixPath
 
@@ -403,9 +402,8 @@ async def test_a_refused_write_leaves_the_old_file(box):
     before = await picture(box)
     with pytest.raises(TooLarge):
         await box.files.write("/workspace/f", b"x" * 10_000_001)
-    async with contextlib.aclosing(chunks(*[b"x" * 1_000_000] * 11)) as source:
-        with pytest.raises(TooLarge):
-            await box.files.upload("/workspace/f", source)
+    with pytest.raises(TooLarge):
+        await box.files.upload("/workspace/f", chunks(*[b"x" * 1_000_000] * 11))
     assert await picture(box) == before
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
 
 import anyio.lowlevel
@@ -22,7 +23,7 @@ from pinfold.spec import WORKSPACE, Limits
 from pinfold_bashkit._errors import translated
 from pinfold_bashkit._vfs import Place, Vfs
 
-__all__ = ["BashkitFiles"]
+__all__ = ["BashkitFiles", "closing"]
 
 _CHUNK = 256 * 1024
 
@@ -178,15 +179,26 @@ class BashkitFiles(Files):
     ) -> int:
         asked, limit = guest_path(path), self._limits.file_bytes
         content = bytearray()
-        async for chunk in chunks:
-            content += chunk
-            if limit is not None and len(content) > limit:
-                raise TooLarge(
-                    f"{str(asked)!r} would be larger than {limit} bytes",
-                    details={"limit": limit, **_at(asked)},
-                )
+        async with closing(chunks):
+            async for chunk in chunks:
+                content += chunk
+                if limit is not None and len(content) > limit:
+                    raise TooLarge(
+                        f"{str(asked)!r} would be larger than {limit} bytes",
+                        details={"limit": limit, **_at(asked)},
+                    )
         self._write(path, bytes(content), mode)
         return len(content)
+
+
+@asynccontextmanager
+async def closing(chunks: AsyncIterable[bytes]) -> AsyncIterator[AsyncIterable[bytes]]:
+    """End a generator that may not be read to its end."""
+    try:
+        yield chunks
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
 
 
 def _at(path: PurePosixPath) -> dict[str, str]:

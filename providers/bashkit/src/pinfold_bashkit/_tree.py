@@ -32,6 +32,7 @@ from pinfold.provider import (
 )
 from pinfold.spec import WORKSPACE, Limits
 from pinfold_bashkit._errors import translated
+from pinfold_bashkit._files import closing
 from pinfold_bashkit._interpreter import WARM
 from pinfold_bashkit._vfs import Vfs, walk
 
@@ -177,10 +178,11 @@ class BashkitTree(Tree):
                 details={"path": entry.path, "size": entry.size, "limit": limit},
             )
         content = bytearray()
-        async for chunk in plan.fetch(entry.digest):
-            content += chunk
-            if len(content) > entry.size:
-                break
+        async with closing(plan.fetch(entry.digest)) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) > entry.size:
+                    break
         if len(content) != entry.size or hashlib.sha256(content).hexdigest() != entry.digest:
             raise CheckpointCorrupt(
                 f"the content of {entry.path!r} is not what the checkpoint says",
