@@ -298,8 +298,8 @@ class GuardedTree(Tree):
                 raise AdapterFault(f"the digest of {entry.path} is {short(entry.digest)} (CP-1)")
             if (entry.type is FileType.SYMLINK) != (entry.link is not None):
                 raise AdapterFault(f"the link of {entry.path} is {short(entry.link)}")
-        paths = [_order(entry.path) for entry in scan.entries]
-        if paths != sorted(set(paths)):
+        paths = [entry.path for entry in scan.entries]
+        if len(set(paths)) < len(paths) or paths not in (sorted(paths), sorted(paths, key=_order)):
             raise AdapterFault("the entries of scan are not sorted, or not unique (CP-1)")
         if scan.unchanged and scan.entries:
             raise AdapterFault("an unchanged scan has entries")

@@ -49,12 +49,13 @@ def judge(need: str, site: Site, facts: Mapping[str, Any], *, attacks: bool) -> 
     if need.startswith("!"):
         claimed = _claimed(need[1:], site, facts)
         return (Need.OMIT, f"{need[1:]} is claimed and proved instead") if claimed else Need.MET
+    if need == "hook:other":
+        return Need.MET if site.other is not None else (Need.OMIT, "no second target is given")
     if kind == "hook":
         instance = facts["instance"].inner
         there = {
             "witness": lambda: site.lane.witness(instance) is not None,
             "listener": lambda: site.lane.listener_address(instance) is not None,
-            "other": lambda: site.other is not None,
         }[rest]()
         return Need.MET if there else (Need.MISSING, f"the lane has no {rest}")
     if kind == "network":

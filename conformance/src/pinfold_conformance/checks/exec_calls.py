@@ -169,7 +169,7 @@ async def lost_midway(case: Case) -> None:
 
 @check("EX-14.cut", needs={"exec", "connection"}, place=Place.OWN, deadline_s=90)
 async def cut(case: Case) -> None:
-    """A connection cut under a command: nothing is run twice, and the outcome is told or unknown."""
+    """A cut connection: nothing is run twice, and the outcome is told or unknown."""
     d, scratch = case.dialect, await case.scratch()
     told: list[str] = []
 

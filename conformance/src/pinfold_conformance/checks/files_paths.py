@@ -111,7 +111,7 @@ async def link_itself(case: Case) -> None:
 
 @check("FS-2.inside", needs={"symlinks"})
 async def inside(case: Case) -> None:
-    """read, write, list and cwd follow links that stay inside: to files, folders, through chains."""
+    """read, write, list and cwd follow links that stay inside, through folders and chains."""
     files, scratch = case.files, await case.scratch()
     await files.write(scratch / "dir" / "deep" / "file", b"content")
     await files.symlink(scratch / "file", "dir/deep/file")

@@ -182,6 +182,18 @@ class Dialect(ABC):
     def connect(self, address: str, port: int) -> str:
         """Write `reached` when a TCP connection is made, `refused` when not, `no tool`."""
 
+    @abstractmethod
+    def packages(self) -> str:
+        """Write `yes` when system packages could be installed, else `no`."""
+
+    @abstractmethod
+    def listen(self, port: int, greeting: bytes) -> str:
+        """Serve TCP on a port of every interface, greeting each caller; `no tool` if it can't."""
+
+    @abstractmethod
+    def is_tty(self) -> str:
+        """Write `tty` when stdin is a terminal, else `no tty`."""
+
     @property
     @abstractmethod
     def probe(self) -> tuple[str, bytes]:

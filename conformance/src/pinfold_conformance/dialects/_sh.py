@@ -183,6 +183,32 @@ class Sh(Dialect):
             "else echo 'no tool'; fi"
         )
 
+    def packages(self) -> str:
+        return (
+            "m=no; for p in apt-get apk dnf microdnf yum pacman zypper; do "
+            "command -v $p >/dev/null 2>&1 && m=yes; done; "
+            "{ : > /usr/.probe; } 2>/dev/null && rm -f /usr/.probe || m=no; printf $m"
+        )
+
+    def listen(self, port: int, greeting: bytes) -> str:
+        python = (
+            "import socket\n"
+            f"s = socket.create_server(('', {port}))\n"
+            "while True:\n"
+            "    c, _ = s.accept()\n"
+            f"    c.sendall({greeting!r})\n"
+            "    c.close()\n"
+        )
+        return (
+            f"if command -v python3 >/dev/null 2>&1; then python3 -c {shlex.quote(python)}; "
+            f"elif command -v nc >/dev/null 2>&1; then "
+            f"while :; do printf '{_octal(greeting)}' | nc -l -p {port}; done; "
+            "else echo 'no tool'; fi"
+        )
+
+    def is_tty(self) -> str:
+        return "if [ -t 0 ]; then echo tty; else echo no tty; fi"
+
     @property
     def probe(self) -> tuple[str, bytes]:
         return "printf '%s-%s' \"$((6*7))\" sh", b"42-sh"

@@ -150,6 +150,15 @@ class Toy(Dialect):
     def connect(self, address: str, port: int) -> str:
         return _line("connect", address, str(port))
 
+    def packages(self) -> str:
+        return "out no"
+
+    def listen(self, port: int, greeting: bytes) -> str:
+        return _line("out", b"no tool")
+
+    def is_tty(self) -> str:
+        return _line("out", b"no tty")
+
     @property
     def probe(self) -> tuple[str, bytes]:
         return "out 42-toy", b"42-toy"

@@ -140,7 +140,9 @@ class ToyInstance(Instance):
         env, dropped = self.environment(request)
         body, kernel = self.body, self.body.kernel
         shell = Shell(
-            machine=Machine(world=body.world, kernel=kernel, network=body.network),
+            machine=Machine(
+                world=body.world, kernel=kernel, network=body.network, features=self.features
+            ),
             env=env,
             cwd=cwd,
             stdin=request.stdin,

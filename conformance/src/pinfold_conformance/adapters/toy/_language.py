@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from pinfold.errors import PinfoldError
-from pinfold.spec import WORKSPACE
+from pinfold.provider import Features
 from pinfold_conformance.adapters.toy._kernel import (
     Body,
     Child,
@@ -34,6 +34,9 @@ __all__ = ["Machine", "Shell", "start"]
 Steps = Generator[Wait, None, int]
 _BLOCK: Final = 65_536
 
+#: What a model network calls the machine that the suite runs on.
+HOST: Final = b"host.toy"
+
 
 @attrs.define(kw_only=True)
 class Machine:
@@ -42,6 +45,7 @@ class Machine:
     world: World
     kernel: Kernel
     network: bool
+    features: Features
     uid: int = 1000
 
 
@@ -326,6 +330,8 @@ def _rename(shell: Shell, words: list[bytes], process: Process) -> None:
 
 @_at_once
 def _link(shell: Shell, words: list[bytes], process: Process) -> None:
+    if not shell.machine.features.symlinks:
+        raise PinfoldError("no symbolic links here")
     place = shell.machine.world.find(shell.path(words[0]), follow=False)
     put(place.parent, place.name, Link(text=os.fsdecode(words[1])))
 
@@ -342,6 +348,8 @@ def _hardlink(shell: Shell, words: list[bytes], process: Process) -> None:
 
 @_at_once
 def _fifo(shell: Shell, words: list[bytes], process: Process) -> None:
+    if not shell.machine.features.special_files:
+        raise PinfoldError("no special files here")
     place = shell.machine.world.find(shell.path(words[0]), follow=False)
     put(place.parent, place.name, Fifo())
 
@@ -454,10 +462,9 @@ def _connect(shell: Shell, words: list[bytes], process: Process) -> None:
         shell.stdout.put(b"refused\n")
         return
     try:
-        socket.create_connection((words[0].decode(), int(words[1])), 1).close()
+        if words[0] != HOST:  # the host's own loopback is not visible
+            raise OSError
+        socket.create_connection(("127.0.0.1", int(words[1])), 1).close()
         shell.stdout.put(b"reached\n")
     except OSError:
         shell.stdout.put(b"refused\n")
-
-
-WORKSPACE_VARIABLE: Final = {"PINFOLD_WORKSPACE": str(WORKSPACE)}

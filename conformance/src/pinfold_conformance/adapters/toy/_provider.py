@@ -41,6 +41,7 @@ from pinfold.spec import (
 from pinfold.testing import Lane, Witness
 from pinfold_conformance.adapters.toy._instance import Body, PausableToy, ToyInstance
 from pinfold_conformance.adapters.toy._kernel import Kernel
+from pinfold_conformance.adapters.toy._language import HOST
 from pinfold_conformance.adapters.toy._world import Dir, File, Link, World, put
 
 __all__ = ["EVERYTHING", "NOTHING", "ToyLane", "ToyProvider", "ToyWitness"]
@@ -106,7 +107,7 @@ class ToyProvider(Provider):
     def capabilities(self) -> Capabilities:
         """Return the six facts."""
         return Capabilities(
-            native_processes=self.features.tree_kill is not None,
+            native_processes=False,
             network_enforced=True,
             packages=False,
             portable_checkpoint=True,
@@ -243,7 +244,7 @@ class ToyLane(Lane):
         return None if body is None else ToyWitness(body)
 
     def listener_address(self, instance: Instance) -> str | None:
-        return "127.0.0.1"
+        return HOST.decode()
 
     async def lose(self, ref: InstanceRef) -> bool:
         body = self.body(ref.id)

@@ -1,0 +1,286 @@
+"""Making, finding, pausing and ending instances (LC, as far as a provider carries it)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import anyio
+import attrs
+
+from pinfold.errors import Lost, PinfoldError, Unimplemented
+from pinfold.provider import Context, ExecRequest, InstanceRef, InstanceStatus, Owner, Pausable
+from pinfold.spec import Durability, from_json, has_secret_shape, to_json
+from pinfold_conformance._case import Case
+from pinfold_conformance._expect import equal, expect_raises, fail, require
+from pinfold_conformance._guard import Sabotage, guarded
+from pinfold_conformance._registry import Kind, Place, check
+from pinfold_conformance.dialects import How
+
+
+async def _refs(case: Case, ctx: Context) -> set[str]:
+    return {ref.id for ref in await case.provider.list(Owner(store=ctx.owner.store), ctx)}
+
+
+@check("LC-9.register-first", place=Place.NONE, deadline_s=120)
+async def register_first(case: Case) -> None:
+    """The ref is registered before its effect: where registering fails, nothing is made."""
+    ctx = case.site.context()
+    store = str(uuid.uuid4())
+    seen: list[InstanceRef] = []
+
+    async def refuses(ref: InstanceRef) -> None:
+        seen.append(ref)
+        raise Sabotage("by the register")
+
+    broken = attrs.evolve(ctx, owner=Owner(store=store, sandbox="sbx_0"), register=refuses)
+    with expect_raises(Sabotage, what="a create whose register fails"):
+        await case.site.lane.make(case.pinned, broken)
+    require(seen, "create did not register a ref")
+    left = {ref.id for ref in await case.provider.list(Owner(store=store), broken)}
+    equal(left, set(), "what is there though it could not be registered")
+    await case.provider.destroy(seen[0], broken)
+    async with case.another() as instance:
+        equal(await instance.status(), InstanceStatus.RUNNING, "an instance that was registered")
+
+
+@check("LC-9.cancelled-create", place=Place.NONE, deadline_s=240)
+async def cancelled_create(case: Case) -> None:
+    """A create that is cancelled leaves nothing but what was registered or carries its labels."""
+    store = str(uuid.uuid4())
+    seen: list[InstanceRef] = []
+
+    async def register(ref: InstanceRef) -> None:
+        seen.append(ref)
+
+    tries = 10 if case.profile.rank > 1 else 4
+    made = 0
+    for number in range(tries):
+        ctx = attrs.evolve(
+            case.site.context(),
+            owner=Owner(store=store, sandbox=f"sbx_{number}"),
+            register=register,
+        )
+        delay = case.random.uniform(0, 0.3) if number else 0.0
+        with anyio.move_on_after(delay):
+            instance = await case.site.lane.make(case.pinned, ctx)
+            made += 1
+            with anyio.CancelScope(shield=True):
+                await instance.destroy()
+    ctx = attrs.evolve(case.site.context(), owner=Owner(store=store))
+    for ref in await case.provider.list(Owner(store=store), ctx):
+        require(
+            any(ref.id == one.id for one in seen), f"{ref.id} was made but never registered (LC-9)"
+        )
+        await case.provider.destroy(ref, ctx)
+    for ref in seen:
+        await case.provider.destroy(ref, ctx)
+    equal(await _refs(case, ctx), set(), "what is left after every registered ref was destroyed")
+    case.evidence.update(tries=tries, ended_before_cancelled=made)
+    async with case.another() as instance:
+        equal(await instance.status(), InstanceStatus.RUNNING, "a create that is not cancelled")
+
+
+@check("LC-9.labels", needs={"attach"}, place=Place.NONE, deadline_s=120)
+async def labels(case: Case) -> None:
+    """list tells of an owner's instances, by store and by sandbox, and of nobody else's."""
+    ctx = case.site.context()
+    async with case.another() as one, case.another() as two:
+        mine = await _refs(case, ctx)
+        require({one.ref.id, two.ref.id} <= mine, "an instance is not listed for its store")
+        stranger = Owner(store=str(uuid.uuid4()))
+        equal(list(await case.provider.list(stranger, ctx)), [], "another store's instances")
+        for instance in (one, two):
+            owner = Owner(store=ctx.owner.store, sandbox=instance.ref.sandbox)
+            if instance.ref.sandbox is not None:
+                found = {ref.id for ref in await case.provider.list(owner, ctx)}
+                equal(found, {instance.ref.id}, "the instances of one sandbox")
+    left = await _refs(case, ctx)
+    require(not {one.ref.id, two.ref.id} & left, "a destroyed instance is still listed (LC-9)")
+
+
+@check("LC-9.destroy", place=Place.NONE, deadline_s=120)
+async def destroy(case: Case) -> None:
+    """destroy is idempotent, by the instance and by its ref, also for what never was."""
+    ctx = case.site.context()
+    instance = await case.site.make()
+    equal(await instance.status(), InstanceStatus.RUNNING, "status of a new instance")
+    await instance.files.write("/workspace/file", b"1")
+    for _ in range(3):
+        await instance.destroy()
+    for _ in range(2):
+        await case.provider.destroy(instance.ref, ctx)
+    case.site.ledger.forget(instance.ref)
+    equal(await instance.status(), InstanceStatus.ABSENT, "status of a destroyed instance")
+    with expect_raises(Lost, what="read after destroy"):
+        await instance.files.read("/workspace/file")
+    if case.pinned.spec.target is not None:
+        with expect_raises(Lost, what="exec after destroy"):
+            await instance.exec(ExecRequest(argv=("x",)))
+    other = await case.site.make()
+    await case.provider.destroy(other.ref, ctx)
+    await other.destroy()
+    case.site.ledger.forget(other.ref)
+    equal(await other.status(), InstanceStatus.ABSENT, "status after a destroy by ref")
+    never = attrs.evolve(instance.ref, id=f"never-{uuid.uuid4().hex}")
+    try:
+        await case.provider.destroy(never, ctx)
+    except PinfoldError as exc:
+        fail(f"destroying what never was raised {type(exc).__name__}: {exc.message} (LC-9)")
+
+
+@check("LC-2.apart", place=Place.NONE, deadline_s=120)
+async def apart(case: Case) -> None:
+    """Two instances share nothing: files, commands, fate."""
+    async with case.another() as one, case.another() as two:
+        require(one.ref.id != two.ref.id, "two instances have one id")
+        await one.files.write("/workspace/mine", b"one")
+        await two.files.write("/workspace/mine", b"two")
+        equal(await one.files.read("/workspace/mine"), b"one", "a file of the first")
+        equal([e.path.name for e in await two.files.list("/workspace")], ["mine"], "of the second")
+        await two.destroy()
+        equal(await one.files.read("/workspace/mine"), b"one", "a file after the other's end")
+        if case.pinned.spec.target is not None:
+            result = await one.exec(ExecRequest(shell=case.dialect.load("mine")))
+            equal(result.stdout, b"one", "a command after the other's end")
+
+
+@check("LC-1.generation", needs={"exec"}, place=Place.NONE, deadline_s=120)
+async def generation(case: Case) -> None:
+    """Results carry the generation that the instance was made under."""
+    for number in (1, 7):
+        ctx = case.site.context(generation=number)
+        with case.site.meter.call("create"):
+            inner = await case.site.lane.make(case.pinned, ctx)
+        instance = guarded(inner, case.site.meter)
+        try:
+            result = await instance.exec(ExecRequest(shell=case.dialect.out(b"x")))
+            equal((result.generation, result.stdout), (number, b"x"), "generation and output")
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(15):
+                await case.site.destroy(instance)
+
+
+@check("LC-5.empty", place=Place.OWN)
+async def empty(case: Case) -> None:
+    """A new instance has an empty workspace and is ready for its first exec."""
+    equal(list(await case.files.list("/workspace")), [], "the workspace of a new instance")
+    equal(await case.instance.status(), InstanceStatus.RUNNING, "its status")
+    require((await case.files.stat("/workspace")).type == "directory", "it has no workspace")
+    if case.pinned.spec.target is not None:
+        result = await case.sh(case.dialect.out(b"ready"))
+        equal((result.exit_code, result.stdout), (0, b"ready"), "its first exec")
+
+
+@check("PR-5.ref")
+async def ref(case: Case) -> None:
+    """A ref is plain data of at most 64 KiB that survives JSON, with no secret in it."""
+    value = case.instance.ref
+    form = json.dumps(to_json(value))
+    equal(from_json(json.loads(form), InstanceRef), value, "the ref through JSON")
+    require(len(form) <= 64 * 1024, f"the ref takes {len(form)} bytes")
+    require(not has_secret_shape(form), "the ref has a value of a credential's shape (PR-5)")
+    equal(value.provider, case.provider.descriptor.name, "Instance.ref.provider")
+    require(value.id, "the ref has no id")
+    equal(await case.instance.status(), InstanceStatus.RUNNING, "the instance of the ref")
+
+
+@check("LC-1.attach", needs={"exec", "attach"}, kind=Kind.CLAIM, place=Place.OWN, deadline_s=60)
+async def attach(case: Case) -> None:
+    """attach takes an instance up again from its ref alone: files there, jobs still running."""
+    d = case.dialect
+    await case.files.write("/workspace/file", b"kept")
+    beat = await case.scratch() / "beat"
+    if case.features.background:
+        await case.sh(d.start(d.beat(beat.name), How.QUIET), cwd=beat.parent)
+    value = from_json(json.loads(json.dumps(to_json(case.instance.ref))), InstanceRef)
+    await case.instance.detach()
+    ctx = case.site.context(generation=1)
+    with case.site.meter.call("attach"):
+        inner = await case.provider.attach(value, case.pinned, ctx)
+    again = case.target = guarded(inner, case.site.meter)
+    equal(again.ref.id, value.id, "the id after attach")
+    equal(await again.files.read("/workspace/file"), b"kept", "a file after attach")
+    equal((await case.sh(d.out(b"on"))).stdout, b"on", "a command after attach")
+    if case.features.background:
+        require(await case.beats(beat), "a job ended with detach and attach (LC-1)")
+    await again.destroy()
+    with expect_raises(Lost, what="attach to a destroyed instance"):
+        await case.provider.attach(value, case.pinned, ctx)
+
+
+@check("LC-1.attach-absent", needs={"!attach"}, kind=Kind.CLAIM, place=Place.OWN)
+async def attach_absent(case: Case) -> None:
+    """Without attach it is unimplemented, and the instance is as before."""
+    await case.files.write("/workspace/file", b"1")
+    with expect_raises(Unimplemented, what="attach without the feature"):
+        await case.provider.attach(case.instance.ref, case.pinned, case.site.context())
+    equal(await case.files.read("/workspace/file"), b"1", "a file of the instance")
+
+
+@check(
+    "LC-1.pause", "LC-4", needs={"exec", "pause"}, kind=Kind.CLAIM, place=Place.OWN, deadline_s=90
+)
+async def pause(case: Case) -> None:
+    """pause stops it, resume starts it; files are kept; both are idempotent."""
+    inner = case.inner
+    if not isinstance(inner, Pausable):
+        fail("the feature pause is claimed, but the instance is not Pausable (PR-7)")
+        return
+    d = case.dialect
+    await case.files.write("/workspace/file", b"kept")
+    beat = await case.scratch() / "beat"
+    if case.features.background:
+        await case.sh(d.start(d.beat(beat.name), How.QUIET), cwd=beat.parent)
+    for _ in range(2):
+        await inner.pause()
+        equal(await case.instance.status(), InstanceStatus.PAUSED, "status of a paused instance")
+    gone = False
+    for _ in range(2):
+        gone = bool(await inner.resume()) or gone
+        equal(await case.instance.status(), InstanceStatus.RUNNING, "status of a resumed instance")
+    equal(await case.files.read("/workspace/file"), b"kept", "a file after pause and resume")
+    equal((await case.sh(d.load("file"))).stdout, b"kept", "a command after pause and resume")
+    case.evidence["processes_lost"] = gone
+    if case.features.background:
+        equal(await case.beats(beat), not gone, "a job lives on exactly when none was lost (LC-1)")
+    case.evidence["durability"] = str(case.pinned.spec.durability is Durability.PROVIDER_SNAPSHOT)
+
+
+@check("LC-1.pause-absent", needs={"!pause"}, kind=Kind.CLAIM)
+async def pause_absent(case: Case) -> None:
+    """Without pause the instance is not Pausable, and runs."""
+    require(not isinstance(case.inner, Pausable), "Pausable without the feature pause (PR-7)")
+    equal(await case.instance.status(), InstanceStatus.RUNNING, "status")
+
+
+@check("LC-5.not-lost", place=Place.OWN)
+async def not_lost(case: Case) -> None:
+    """Nothing that a command does makes its instance lost: it ends, the instance stays."""
+    await case.files.write("/workspace/file", b"1")
+    if case.pinned.spec.target is not None:
+        d = case.dialect
+        for script in (d.exit(1), d.exit(255), d.die(9), d.remove("file"), "no such syntax ((("):
+            try:
+                await case.sh(script, timeout=5)
+            except Lost as exc:
+                fail(f"a command was taken for the loss of the compute: {exc.message}")
+            equal(await case.instance.status(), InstanceStatus.RUNNING, "status after a command")
+    await case.files.write("/workspace/file", b"2")
+    equal(await case.files.read("/workspace/file"), b"2", "a file afterwards")
+
+
+@check("LC-5.lane-reset", place=Place.OWN, deadline_s=60)
+async def reset(case: Case) -> None:
+    """The lane's reset gives back a clean instance: no file, no process of before."""
+    d = case.dialect
+    scratch = await case.scratch()
+    if case.pinned.spec.target is not None:
+        job = d.start(d.beat("beat"), How.QUIET)
+        await case.sh(job, cwd=scratch, timeout=2 if not case.features.background else 20)
+    await case.files.write(scratch / "deep" / "file", b"1")
+    await case.site.lane.reset(case.inner)
+    equal(list(await case.files.list("/workspace")), [], "the workspace after a reset")
+    await case.files.write(scratch / "beat", b"")
+    require(not await case.beats(scratch / "beat"), "a process outlived the reset")
+    equal((await case.files.stat(scratch / "beat")).size, 0, "a file of a process of before")
