@@ -95,6 +95,18 @@ class Roots:
                 return root, os.fsencode(str(path)[len(str(root.caller)) + 1 :])
         raise Escape
 
+    def as_caller(self, path: PurePosixPath) -> PurePosixPath:
+        """Return the caller's name for a path that is named as commands see it.
+
+        Raises:
+            Escape: it lies in none of the roots.
+        """
+        for root in self._by_depth:
+            own = PurePosixPath(os.fsdecode(root.guest))
+            if path == own or own in path.parents:
+                return root.caller / path.relative_to(own)
+        raise Escape
+
     def open(self, path: PurePosixPath, flags: int) -> int:
         """Open what a path leads to, links that stay inside followed.
 
@@ -119,6 +131,31 @@ class Roots:
                     if error.errno != errno.ELOOP:
                         raise  # ELOOP: a link was put there meanwhile; walk again
         raise OSError(errno.EAGAIN, "the path keeps changing")
+
+    def open_inner(self, path: bytes, flags: int) -> int:
+        """Open what has this very path below the workspace: no link on it is followed.
+
+        Raises:
+            OSError: as open; ELOOP or ENOTDIR for a link.
+        """
+        fd = self.roots[0].fd
+        if self._openat2 is not None:
+            return self._openat2(fd, path, flags, follow=False)
+        parts = [part for part in path.split(b"/") if part] or [b"."]
+        held: int | None = None
+        try:
+            for index, part in enumerate(parts):
+                last = index == len(parts) - 1
+                wanted = flags if last else O_PATH | os.O_DIRECTORY
+                fd = os.open(part, wanted | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                if held is not None:
+                    os.close(held)
+                held = fd
+        except BaseException:
+            if held is not None:
+                os.close(held)
+            raise
+        return fd
 
     @contextlib.contextmanager
     def at(self, path: PurePosixPath) -> Iterator[Place]:

@@ -16,7 +16,16 @@ from pinfold.spec import WORKSPACE, NetworkMode
 from pinfold_host import _seccomp
 from pinfold_host._landlock import can_scope_abstract_sockets
 
-__all__ = ["GUEST_ID", "TMP", "Network", "bubblewrap_argv", "etc_files", "missing", "network_of"]
+__all__ = [
+    "GUEST_ID",
+    "TMP",
+    "Network",
+    "bubblewrap_argv",
+    "etc_files",
+    "missing",
+    "network_of",
+    "slirp_argv",
+]
 
 #: Who commands are, inside.
 GUEST_ID: Final = 1000
@@ -124,13 +133,14 @@ def bubblewrap_argv(
             argv += ["--symlink", os.readlink(place), place]
         elif os.path.isdir(place):
             argv += ["--ro-bind", place, place]
+    argv += ["--perms", "0755", "--dir", "/etc"]
     shared = [*_ETC, "resolv.conf"] if network == Network.SHARED else _ETC
     for name in shared:
         argv += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for name in etc_files(network):
         argv += ["--ro-bind", f"{folder}/etc/{name}", f"/etc/{name}"]
     argv += ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", _SHM]
-    argv += ["--bind", f"{folder}/workspace", str(WORKSPACE), "--bind", f"{folder}/tmp", TMP]
+    argv += ["--bind", f"{folder}/workspace", str(WORKSPACE), "--bind", f"{folder}{TMP}", TMP]
     for name, root in sorted(roots, key=lambda root: len(root[1].parts)):
         argv += ["--bind", f"{folder}/{name}", str(root)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/"]
@@ -153,3 +163,17 @@ def missing() -> str:
     if not hasattr(os, "pidfd_open") or not hasattr(os, "memfd_create"):
         return "this Python has no pidfd_open or memfd_create"
     return ""
+
+
+def slirp_argv() -> list[str]:
+    """Return the command line that gives the network namespace a way out.
+
+    `{user}` and `{net}` stand for the namespaces. The host's own loopback is not to be reached.
+    """
+    program = shutil.which("slirp4netns")
+    if program is None:
+        raise Unavailable("slirp4netns is not installed", hint="install it, or use network deny")
+    return [
+        *(program, "--configure", "--mtu=65520", "--disable-host-loopback", "--enable-ipv6"),
+        *("--userns-path", "{user}", "--netns-type=path", "{net}", "tap0"),
+    ]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import os
-import secrets
 import stat as st
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from pinfold.errors import (
@@ -27,12 +27,15 @@ from pinfold.errors import (
     PinfoldError,
     TooLarge,
 )
+from pinfold.posix import Gate
 from pinfold.provider import Files, FileStat, FileType, guest_path
 from pinfold.spec import Limits
 from pinfold_host._beneath import Place, Roots
 from pinfold_host._errors import lost, typed
 from pinfold_host._linux import O_PATH, Identity
+from pinfold_host._names import is_temporary, temporary_name
 from pinfold_host._remove import remove_tree
+from pinfold_host._scan import file_type
 
 __all__ = ["DirectFiles"]
 
@@ -52,11 +55,13 @@ class DirectFiles(Files):
         roots: where they are.
         limits: what may be read at once and written.
         identity: whom they belong to.
+        gate: passed before anything is touched.
     """
 
-    def __init__(self, roots: Roots, limits: Limits, identity: Identity) -> None:
+    def __init__(self, roots: Roots, limits: Limits, identity: Identity, gate: Gate) -> None:
         self.roots = roots
         self.identity = identity
+        self._gate = gate
         self._limits = limits
         self._writable = tuple(root.caller for root in roots.roots[1:])
 
@@ -64,6 +69,7 @@ class DirectFiles(Files):
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
         """Stat a name."""
+        await self._gate()
         return self._stat(path)
 
     async def make_directory(
@@ -71,6 +77,7 @@ class DirectFiles(Files):
     ) -> None:
         """Make a directory."""
         place = self._path(path)
+        await self._gate()
         with self.acting(place), self.roots.final(place, make_parents=parents) as at:
             try:
                 os.mkdir(at.name, 0o755, dir_fd=at.directory)
@@ -91,6 +98,7 @@ class DirectFiles(Files):
             )
         if old in new.parents:
             raise Conflict(f"{str(old)!r} can't be moved into itself")
+        await self._gate()
         with self.acting(old), self.roots.at(old) as at:
             os.stat(at.name, dir_fd=at.directory, follow_symlinks=False)  # absence is told first
             with self.acting(new), self.roots.at(new) as to:
@@ -101,6 +109,7 @@ class DirectFiles(Files):
         place = self._path(path)
         self._not_a_root(place, "replaced")
         text = _link_text(target)
+        await self._gate()
         with self.acting(place), self.roots.at(place) as at:
             os.symlink(text, at.name, dir_fd=at.directory)
 
@@ -108,6 +117,7 @@ class DirectFiles(Files):
         """Set permission bits."""
         place = self._path(path)
         _check_mode(mode)
+        await self._gate()
         with self.acting(place):
             fd = self.roots.open(place, O_PATH)
             try:
@@ -125,6 +135,7 @@ class DirectFiles(Files):
             if number is not None and (type(number) is not int or number < 0):
                 raise InvalidArgument(f"{what} is a number of bytes, 0 or more")
         place = self._path(path)
+        await self._gate()
         fd, size = self._open_file(place)
         try:
             wanted = self._wanted(place, size, offset, length)
@@ -139,6 +150,7 @@ class DirectFiles(Files):
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
         """Replace or create a file."""
+        await self._gate()
         if len(data) <= _INLINE_BYTES:
             self._write(path, data, mode)
         else:
@@ -148,6 +160,7 @@ class DirectFiles(Files):
         """Remove a name."""
         place = self._path(path)
         self._not_a_root(place, "removed")
+        await self._gate()
         if recursive:
             await anyio.to_thread.run_sync(self._remove, place, remove_tree)
         else:
@@ -155,6 +168,7 @@ class DirectFiles(Files):
 
     async def list(self, path: PurePosixPath | str) -> Sequence[FileStat]:
         """List a directory."""
+        await self._gate()
         return await anyio.to_thread.run_sync(self._list, self._path(path))
 
     # --- streams ---
@@ -162,6 +176,7 @@ class DirectFiles(Files):
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
         """Yield a file in chunks."""
         place = self._path(path)
+        await self._gate()
         fd, _ = self._open_file(place)
         try:
             while chunk := await self._in_thread(place, os.read, fd, _CHUNK_BYTES):
@@ -178,13 +193,15 @@ class DirectFiles(Files):
     ) -> int:
         """Write a file from chunks."""
         place = self._path(path)
+        await self._gate()
         total = 0
         with _Replacement(self, place, _checked_mode(mode)) as new:
-            async for chunk in chunks:
-                _check_bytes(chunk)
-                total += len(chunk)
-                self._check_size(total)
-                await self._in_thread(place, _write_all, new.fd, chunk)
+            async with _ended(chunks):
+                async for chunk in chunks:
+                    _check_bytes(chunk)
+                    total += len(chunk)
+                    self._check_size(total)
+                    await self._in_thread(place, _write_all, new.fd, chunk)
             new.commit()
         return total
 
@@ -194,16 +211,19 @@ class DirectFiles(Files):
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[bytes | PinfoldError]:
         """Read many files."""
+        await self._gate()
         return await anyio.to_thread.run_sync(_each, self._read_whole, paths)
 
     async def stat_many(
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[FileStat | PinfoldError]:
         """Stat many names."""
+        await self._gate()
         return await anyio.to_thread.run_sync(_each, self._stat, paths)
 
     async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
         """Write many files."""
+        await self._gate()
         await anyio.to_thread.run_sync(self._write_many, files)
 
     # --- plain functions, for this thread or a worker ---
@@ -211,6 +231,15 @@ class DirectFiles(Files):
     def acting(self, place: PurePosixPath | str) -> _Acting:
         """Act as the owner, with the contract's errors, in one thread; don't await inside."""
         return _Acting(self, place)
+
+    def find_directory(self, path: PurePosixPath) -> None:
+        """Find a directory, links inside followed.
+
+        Raises:
+            NotFound, NotADirectory, OutsideWorkspace, PermissionDenied: FS-5.
+        """
+        with self.acting(path):
+            os.close(self.roots.open(path, O_PATH | os.O_DIRECTORY))
 
     async def _in_thread(self, place: PurePosixPath, call: Callable[..., T], *args: object) -> T:
         def work() -> T:
@@ -261,6 +290,8 @@ class DirectFiles(Files):
             try:
                 with os.scandir(fd) as scan:
                     for entry in scan:
+                        if is_temporary(entry.name):
+                            continue
                         with contextlib.suppress(FileNotFoundError):  # gone meanwhile
                             found = entry.stat(follow_symlinks=False)
                             at = Place(fd, os.fsencode(entry.name))
@@ -358,7 +389,7 @@ class _Replacement:
             try:
                 if self._mode is None:
                     self._mode = _mode_to_keep(self._place, self._at)
-                self._name = b".pinfold-" + secrets.token_hex(8).encode()
+                self._name = temporary_name()
                 self.fd = os.open(self._name, _NEW_FLAGS, 0o600, dir_fd=self._at.directory)
             except BaseException:
                 self._stack.close()
@@ -383,6 +414,17 @@ class _Replacement:
             if not self._committed:
                 with contextlib.suppress(OSError), self._files.identity:
                     os.unlink(self._name, dir_fd=self._at.directory)
+
+
+@contextlib.asynccontextmanager
+async def _ended(chunks: object) -> AsyncIterator[None]:
+    """End a generator that is not read to its end, here and not whenever it is collected."""
+    try:
+        yield
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            with anyio.CancelScope(shield=True):
+                await chunks.aclose()
 
 
 def _rmdir(directory: int, name: bytes) -> None:
@@ -449,15 +491,6 @@ def _file_stat(place: PurePosixPath, found: os.stat_result, at: Place) -> FileSt
         mtime_ns=found.st_mtime_ns,
         link=link,
     )
-
-
-def file_type(mode: int) -> FileType:
-    """Return what a mode's type bits say."""
-    if st.S_ISREG(mode):
-        return FileType.FILE
-    if st.S_ISDIR(mode):
-        return FileType.DIRECTORY
-    return FileType.SYMLINK if st.S_ISLNK(mode) else FileType.OTHER
 
 
 def _not_regular(place: PurePosixPath) -> NotRegular:

@@ -35,7 +35,7 @@ import socket
 import struct
 import sys
 import termios
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWPID = 0x20000000
@@ -208,6 +208,7 @@ def _serve(control: socket.socket, inner: int | None, config: dict[str, Any]) ->
     control.send(b"{}")
     flags = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_PIDFD | signal.SIGCHLD
     clone = _SYS_CLONE[os.uname().machine]
+    program = bytes.fromhex(config["seccomp"])
     pidfd = ctypes.c_int(-1)
     while True:
         data, fds, *_ = socket.recv_fds(control, 16, 8)
@@ -218,11 +219,11 @@ def _serve(control: socket.socket, inner: int | None, config: dict[str, Any]) ->
         try:
             pid = _syscall("clone", clone, flags, None, ctypes.byref(pidfd), None, None)
         except OSError as error:
-            _tell(talk, b"f", error)
+            talk.send(_failure(b"f", error))
         else:
             if pid == 0:
                 control.close()
-                _init(talk, request, streams, inner, config)
+                _init(talk, (request, streams), inner, program)
             socket.send_fds(talk, [b"p"], [pidfd.value])
             os.close(pidfd.value)
         talk.close()
@@ -238,9 +239,9 @@ def _close(fd: int) -> None:
             raise
 
 
-def _tell(talk: socket.socket, kind: bytes, error: OSError) -> None:
+def _failure(kind: bytes, error: OSError) -> bytes:
     text = str(error.strerror or error).encode(errors="replace")[:1000]
-    talk.send(kind + struct.pack("=i", error.errno or 0) + text)
+    return kind + struct.pack("=i", error.errno or 0) + text
 
 
 def _scope_abstract_sockets() -> None:
@@ -252,35 +253,49 @@ def _scope_abstract_sockets() -> None:
     os.close(fd)
 
 
+class _Job(NamedTuple):
+    """What one exec is started with."""
+
+    request: dict[str, Any]
+    streams: list[int]
+    cwd: int
+    inner: int | None
+    program: bytes
+
+
 def _init(
-    talk: socket.socket,
-    request_fd: int,
-    streams: list[int],
-    inner: int | None,
-    config: dict[str, Any],
+    talk: socket.socket, fds: tuple[int, list[int]], inner: int | None, program: bytes
 ) -> NoReturn:
     try:
         _mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-        with open(request_fd, "rb") as stream:
+        with open(fds[0], "rb") as stream:
             request = json.loads(stream.read())
         cwd = _open_cwd(request, talk)
-        master = None
+        streams, unused = fds[1], {0, 1, 2, cwd, *fds[1]}
+        masters = []
         if request["size"] is not None:
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *request["size"], 0, 0))
-            streams = [slave] * 3
+            streams, masters = [slave] * 3, [master]
+            unused |= {master, slave}
         wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        trouble_in, trouble_out = os.pipe()
         command = os.fork()
         if command == 0:
-            _command(talk, request, streams, cwd, inner, config)
-        socket.send_fds(talk, [b"r"], [] if master is None else [master])
-        for fd in {0, 1, 2, cwd, *streams, *([] if master is None else [master])}:
+            _command(_Job(request, streams, cwd, inner, program), trouble_out)
+        os.close(trouble_out)
+        trouble = os.read(trouble_in, 4096)  # ends, empty, with the exec that succeeds
+        if trouble:
+            talk.send(trouble)
+            os._exit(125)
+        socket.send_fds(talk, [b"r"], masters)
+        for fd in {*unused, trouble_in}:
             os.close(fd)
         _reap(talk, command, wake_in)
     except OSError as error:
-        _tell(talk, b"f", error)
+        talk.send(_failure(b"f", error))
     os._exit(125)
 
 
@@ -293,7 +308,7 @@ def _open_cwd(request: dict[str, Any], talk: socket.socket) -> int:
             raise OSError(errno.EXDEV, "it leads out of the workspace")
         os.fchdir(fd)
     except OSError as error:
-        _tell(talk, b"n", error)
+        talk.send(_failure(b"n", error))
         os._exit(125)
     return fd
 
@@ -339,44 +354,37 @@ def _collect(talk: socket.socket, command: int) -> None:
                 talk.send(b"x" + struct.pack("=i", status))
 
 
-def _command(
-    talk: socket.socket,
-    request: dict[str, Any],
-    streams: list[int],
-    cwd: int,
-    inner: int | None,
-    config: dict[str, Any],
-) -> NoReturn:
+def _command(job: _Job, trouble: int) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
-        for target, fd in enumerate(streams):
+        for target, fd in enumerate(job.streams):
             os.dup2(fd, target)
-        if request["size"] is not None:
+        if job.request["size"] is not None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _syscall("close_range", _SYS_CLOSE_RANGE, 3, 0x7FFFFFFF, _CLOSE_RANGE_CLOEXEC)
-        if inner is not None:
-            _checked("setns user", _libc.setns(inner, 0))
-        os.fchdir(cwd)
+        if job.inner is not None:
+            _checked("setns user", _libc.setns(job.inner, 0))
+        os.fchdir(job.cwd)
         os.umask(0o022)
-        for name, value in request["rlimits"].items():
+        for name, value in job.request["rlimits"].items():
             resource.setrlimit(getattr(resource, name), (value, value))
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        argv = [os.fsencode(word) for word in request["argv"]]
-        env = {os.fsencode(k): os.fsencode(v) for k, v in request["env"].items()}
-        _give_up_privileges(bytes.fromhex(config["seccomp"]))
+        argv = [os.fsencode(word) for word in job.request["argv"]]
+        env = {os.fsencode(k): os.fsencode(v) for k, v in job.request["env"].items()}
+        _give_up_privileges(job.program)
+        code = _execute(argv, env)
+        if code == errno.E2BIG:
+            raise OSError(code, os.strerror(code))
+        with contextlib.suppress(OSError):
+            os.write(2, argv[0] + b": " + os.strerror(code).encode() + b"\n")
+        os._exit(127 if code in (errno.ENOENT, errno.ENOTDIR) else 126)
     except (OSError, ValueError) as error:
-        _tell(talk, b"f", error if isinstance(error, OSError) else OSError(0, str(error)))
-        os._exit(125)
-    failure = _execute(argv, env)
-    if failure == errno.E2BIG:
-        _tell(talk, b"f", OSError(failure, os.strerror(failure)))
-    name = argv[0] + b": " + os.strerror(failure).encode() + b"\n"
-    with contextlib.suppress(OSError):
-        os.write(2, name)
-    os._exit(127 if failure in (errno.ENOENT, errno.ENOTDIR) else 126)
+        told = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
+        os.write(trouble, _failure(b"f", told))
+    os._exit(125)
 
 
 def _give_up_privileges(program: bytes) -> None:
@@ -396,6 +404,8 @@ def _execute(argv: list[bytes], env: dict[bytes, bytes]) -> int:
     name = argv[0]
     folders = [b""] if b"/" in name else env.get(b"PATH", b"/usr/bin:/bin").split(b":")
     failure = errno.ENOENT
+    if not name:
+        return failure
     for folder in folders:
         try:
             os.execve(os.path.join(folder, name), argv, env)

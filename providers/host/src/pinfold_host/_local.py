@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from pinfold.errors import Internal, NotADirectory, TooLarge, Unavailable
+from pinfold.errors import Internal, TooLarge, Unavailable
 from pinfold.posix import SupervisedProcess, SupervisingGuest, TerminalGuest
 from pinfold.provider import Terminal, TerminalSize
 from pinfold.spec import RETURN_GRACE_SECONDS, TreeKill
@@ -66,6 +66,7 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         self._rlimits = rlimits
         self._drain = drain
         self._finds_marked = can_find_marked()
+        self._running: set[Child] = set()
         self.tree_kill = TreeKill.COOKIE if self._finds_marked else TreeKill.GROUP
 
     async def spawn(
@@ -114,6 +115,8 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         with contextlib.ExitStack() as stack:
             place = self._cwd(cwd, stack)
             try:
+                if not argv[0]:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 popen = subprocess.Popen(
                     [os.fsencode(word) for word in self._rlimits.wrap(argv)],
                     stdin=streams[0],
@@ -127,20 +130,33 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
             except OSError as error:
                 return _not_started(error, argv[0], streams[2])
         mark = os.fsencode(f"{COOKIE}={whole[COOKIE]}")
-        if self._finds_marked:
-            return _PidfdChild(popen, mark)
-        return _GroupChild(popen)
+        child = _PidfdChild(popen, mark) if self._finds_marked else _GroupChild(popen)
+        child.on_close = self._running.discard
+        self._running.add(child)
+        return child
+
+    @property
+    def is_busy(self) -> bool:
+        """A command or a terminal is in hand."""
+        return bool(self._running)
+
+    async def end_jobs(self) -> bool:
+        """End what commands have left running, as far as it can be found."""
+        if not self._finds_marked:
+            return False
+        mark = b"PINFOLD_WORKSPACE=" + self._roots.roots[0].guest
+        return await anyio.to_thread.run_sync(_end_jobs, mark)
 
     def _cwd(self, cwd: PurePosixPath, stack: contextlib.ExitStack) -> str:
         """Open the directory, and return a path that leads to what was opened, whatever comes."""
+        place = cwd
         try:
-            fd = self._roots.open(cwd, O_PATH | os.O_DIRECTORY)
+            place = self._roots.as_caller(cwd)
+            fd = self._roots.open(place, O_PATH | os.O_DIRECTORY)
         except OSError as error:
             if self._roots.are_lost():
                 raise lost() from None
-            if error.errno == errno.ENOTDIR:
-                raise NotADirectory(f"the cwd {str(cwd)!r} is no directory") from error
-            raise typed(error, cwd) from error
+            raise typed(error, place) from error
         stack.callback(os.close, fd)
         return f"/proc/self/fd/{fd}" if O_PATH != os.O_RDONLY else _where_is(fd)
 
@@ -150,6 +166,12 @@ def _where_is(fd: int) -> str:
     import fcntl
 
     return os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
+
+
+def _end_jobs(mark: bytes) -> bool:
+    found = signal_marked(mark, signal.SIGKILL) > 0
+    end_marked(mark, time.monotonic() + RETURN_GRACE_SECONDS)
+    return found
 
 
 def _not_started(error: OSError, program: str, stderr: int) -> Child:
@@ -206,6 +228,7 @@ class _PidfdChild(Child):
             os.close(self._pidfd)
             self._pidfd = None
             self._popen.poll()
+            self.on_close(self)
 
 
 def _status(pid: int) -> int:
@@ -241,6 +264,7 @@ class _GroupChild(Child):
 
     def close(self) -> None:
         self._popen.poll()
+        self.on_close(self)
 
 
 @functools.cache

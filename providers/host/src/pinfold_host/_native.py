@@ -23,6 +23,7 @@ from pinfold.posix import SupervisedProcess, SupervisingGuest, TerminalGuest
 from pinfold.provider import Terminal, TerminalSize
 from pinfold.spec import RETURN_GRACE_SECONDS, TreeKill
 from pinfold_host._errors import lost, typed
+from pinfold_host._files import DirectFiles
 from pinfold_host._process import Child, PipedProcess, Pipes, PtyTerminal, until_gone
 from pinfold_host._streams import Drain
 
@@ -173,10 +174,9 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
     Args:
         launcher: holds the boundary.
         env: the default environment, all of it.
-        roots: where a cwd may lie, as commands see it.
+        files: knows the workspace from outside: its roots, and where links lead.
         rlimits: by their names in the resource module.
         drain: reads on for jobs that outlive their exec.
-        is_lost: the workspace was removed from outside.
     """
 
     tree_kill = TreeKill.NAMESPACE
@@ -186,17 +186,16 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         *,
         launcher: Launcher,
         env: Mapping[str, str],
-        roots: Sequence[PurePosixPath],
+        files: DirectFiles,
         rlimits: Mapping[str, int],
         drain: Drain,
-        is_lost: Callable[[], bool],
     ) -> None:
         self._launcher = launcher
         self._env = dict(env)
-        self._roots = [str(root) for root in roots]
+        self._roots = [os.fsdecode(root.guest) for root in files.roots.roots]
         self._rlimits = dict(rlimits)
         self._drain = drain
-        self._is_lost = is_lost
+        self._files = files
         self._running: set[_NativeChild] = set()
         self._left: set[int] = set()  # pidfds of inits whose exec has returned
 
@@ -252,7 +251,7 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         streams: Sequence[int],
         size: TerminalSize | None,
     ) -> tuple[_NativeChild, list[int]]:
-        if self._is_lost():
+        if self._files.roots.are_lost():
             raise lost()
         self._prune()
         request = {
@@ -270,13 +269,24 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         try:
             with theirs, _memory_file(json.dumps(request).encode()) as document:
                 await self._launcher.send(b"x", [document, theirs.fileno(), *streams])
-            fds = await child.started(cwd)
+            fds = await child.started()
+        except _BadCwd as error:
+            child.close()
+            raise self._refusal(cwd, error) from None
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await child.kill_tree(0)
             child.close()
             raise
         return child, fds
+
+    def _refusal(self, cwd: PurePosixPath, error: OSError) -> PinfoldError:
+        """Return why a cwd was refused: one that is not there may be so because it leads out."""
+        try:
+            self._files.find_directory(cwd)
+        except PinfoldError as refusal:
+            return refusal
+        return typed(error, cwd)
 
     def _ended(self, child: _NativeChild, pidfd: int | None) -> None:
         self._running.discard(child)
@@ -287,6 +297,10 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         for pidfd in [fd for fd in self._left if _has_ended(fd)]:
             self._left.discard(pidfd)
             os.close(pidfd)
+
+
+class _BadCwd(OSError):
+    """The launcher could not enter the working directory."""
 
 
 class _NativeChild(Child):
@@ -305,8 +319,13 @@ class _NativeChild(Child):
         self._status: int | None = None
         self._killed = False
 
-    async def started(self, cwd: PurePosixPath) -> list[int]:
-        """Wait until the command is on its way; return the descriptors that came for it."""
+    async def started(self) -> list[int]:
+        """Wait until the command is on its way; return the descriptors that came for it.
+
+        Raises:
+            _BadCwd: nothing was started.
+            Unavailable, Lost: likewise.
+        """
         fds: list[int] | None = None
         while fds is None or self._pidfd is None:
             kind, code, text, received = await self._next()
@@ -315,7 +334,7 @@ class _NativeChild(Child):
             elif kind == b"r":
                 fds = received
             elif kind == b"n":
-                raise typed(OSError(code, text), cwd)
+                raise _BadCwd(code, text)
             elif kind == b"f":
                 raise _cannot_start(code, text)
             else:

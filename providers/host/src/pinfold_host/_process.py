@@ -8,6 +8,7 @@ import signal
 import struct
 import termios
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import anyio
 
@@ -18,8 +19,18 @@ from pinfold_host._streams import Drain, PipeReader, PipeWriter
 __all__ = ["Child", "Ended", "PipedProcess", "Pipes", "PtyTerminal", "until_gone"]
 
 
+def _nothing(_: object) -> None:
+    return None
+
+
 class Child(ABC):
-    """A started command, without its streams."""
+    """A started command, without its streams.
+
+    Attributes:
+        on_close: called once it is closed.
+    """
+
+    on_close: Callable[[Child], None] = staticmethod(_nothing)
 
     @abstractmethod
     async def wait(self) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-__all__ = ["can_find_marked", "end_marked", "signal_marked"]
+__all__ = ["can_find_marked", "end_instance", "end_marked", "signal_marked", "start_time"]
 
 _PAUSE_SECONDS: Final = 0.005
 
@@ -86,3 +88,48 @@ def _marked(mark: bytes) -> Iterator[int]:
             continue  # gone, or another user's
         finally:
             os.close(pidfd)
+
+
+def start_time(pid: int) -> int:
+    """Return when a process started, in the kernel's ticks: with its pid it names one process.
+
+    Raises:
+        OSError: there is none.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        return int(stream.read().rpartition(b")")[2].split()[19])
+
+
+def end_instance(launcher: tuple[int, int] | None, workspace: Path, seconds: float) -> bool:
+    """End all processes of an instance, as far as can be told from outside.
+
+    Args:
+        launcher: level native: its pid and start time.
+        workspace: level none: what its processes have in `PINFOLD_WORKSPACE`.
+        seconds: when to give up.
+
+    Returns:
+        Whether none is left.
+    """
+    deadline = time.monotonic() + seconds
+    if launcher is not None:
+        return _end_one(*launcher, deadline)
+    if not can_find_marked():
+        return True
+    return end_marked(b"PINFOLD_WORKSPACE=" + os.fsencode(workspace), deadline)
+
+
+def _end_one(pid: int, started: int, deadline: float) -> bool:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        with contextlib.suppress(OSError):
+            if start_time(pid) != started:
+                return True
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        ready, _, _ = select.select([pidfd], [], [], max(0.0, deadline - time.monotonic()))
+        return bool(ready)
+    finally:
+        os.close(pidfd)

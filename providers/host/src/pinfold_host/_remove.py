@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat as st
 from typing import Final
+
+from pinfold_host._names import temporary_name
 
 __all__ = ["remove_tree"]
 
@@ -72,7 +73,7 @@ class _Removal:
         return True
 
     def _move_up(self, directory: int, name: bytes) -> None:
-        other = b".pinfold-gone-" + secrets.token_hex(8).encode()
+        other = temporary_name()
         os.rename(name, other, src_dir_fd=directory, dst_dir_fd=self._top)
         self._moved_up.append(other)
 

@@ -9,6 +9,7 @@ import threading
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 __all__ = ["Drain", "PipeReader", "PipeWriter"]
@@ -38,6 +39,7 @@ class PipeReader(ByteReceiveStream):
         Raises:
             EndOfStream: all writers are gone, or it has settled and is empty.
         """
+        await anyio.lowlevel.checkpoint()  # much output is not to keep others from their turn
         while True:
             if self._fd is None:
                 raise anyio.ClosedResourceError
@@ -89,6 +91,7 @@ class PipeWriter(ByteSendStream):
         Raises:
             BrokenResourceError: nobody reads any more.
         """
+        await anyio.lowlevel.checkpoint()
         view = memoryview(item)
         while view:
             if self._fd is None:

@@ -1,0 +1,209 @@
+"""The host provider: what it is, and how its instances are made and found (PR)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from pinfold.errors import NoSpace, PinfoldError, Unavailable
+from pinfold.faults import Fault
+from pinfold.provider import (
+    Availability,
+    Capabilities,
+    Context,
+    Descriptor,
+    Instance,
+    InstanceRef,
+    Owner,
+    Pins,
+    Provider,
+    Supports,
+    roots_of,
+)
+from pinfold.spec import (
+    WORKSPACE,
+    Durability,
+    Kind,
+    Level,
+    NetworkMode,
+    PinnedSpec,
+    ResolvedSpec,
+)
+from pinfold_host._boundary import missing, network_of
+from pinfold_host._instance import features_of, make_local, make_native, try_boundary
+from pinfold_host._options import HostOptions
+from pinfold_host._place import GUEST_UIDS, Place, Record, places
+from pinfold_host._processes import end_instance
+
+__all__ = ["HostProvider"]
+
+#: Paths that a writable root may neither be, nor lie in, nor hold.
+_TAKEN: Final = tuple(
+    PurePosixPath(path)
+    for path in (
+        *("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
+        *("/proc", "/sbin", "/sys", "/usr", str(WORKSPACE)),
+    )
+)
+_PIN_NETWORK: Final = "network"
+_DESTROY_SECONDS: Final = 10.0
+
+
+def _capabilities(spec: ResolvedSpec) -> Capabilities:
+    native = spec.containment.level is Level.NATIVE
+    return Capabilities(
+        native_processes=True,
+        network_enforced=native,
+        packages=False,
+        portable_checkpoint=True,
+        ports=False,
+        pty=True,
+    )
+
+
+class HostProvider(Provider):
+    """Sandboxes on this machine: plain processes, or a boundary of bubblewrap's around them."""
+
+    descriptor = Descriptor(
+        name="host",
+        display_name="This machine",
+        kinds=(Kind.HOST,),
+        contract=">=1.0,<2",
+        containment=(
+            Supports(level=Level.NONE, networks={NetworkMode.ALLOW}),
+            Supports(
+                level=Level.NATIVE,
+                networks={NetworkMode.DENY, NetworkMode.ALLOW},
+                writable_roots=True,
+            ),
+        ),
+        durabilities={Durability.NONE, Durability.CHECKPOINTED},
+        capabilities=_capabilities,
+        features=features_of,
+        options=HostOptions,
+        dist="pinfold-host",
+    )
+
+    def check(self, spec: ResolvedSpec) -> Iterable[Fault]:
+        """Yield faults of writable roots that the boundary itself needs."""
+        roots = roots_of(spec)
+        for index, root in enumerate(roots):
+            at = f"/containment/filesystem/writable_roots/{index}"
+            taken = next((p for p in _TAKEN if _overlap(root, p)), None)
+            if taken is not None:
+                yield Fault(
+                    pointer=at,
+                    code="not_allowed",
+                    message=f"{root} would overlap {taken}, which the sandbox itself needs",
+                    hint="choose another place, such as /scratch",
+                )
+            other = next((p for p in roots[:index] if _overlap(root, p)), None)
+            if other is not None:
+                yield Fault(
+                    pointer=at,
+                    code="conflict",
+                    message=f"{root} overlaps another writable root, {other}",
+                )
+
+    async def probe(self) -> Availability:
+        """Build a boundary and run a command in it."""
+        if os.name != "posix":
+            return Availability(
+                available=False,
+                reason="the host provider needs a POSIX system",
+                hint="use another kind of target",
+            )
+        reason = missing()
+        if not reason:
+            try:
+                await try_boundary()
+            except PinfoldError as error:
+                reason = error.message
+        if reason:
+            return Availability(available=True, levels=(Level.NONE,), details={"native": reason})
+        try:
+            network = network_of(NetworkMode.ALLOW)
+        except Unavailable as error:
+            network = error.message
+        return Availability(available=True, details={"network_allow": network})
+
+    async def pin(self, spec: ResolvedSpec, ctx: Context) -> Pins:
+        """Pin how the network is had; say that the host's own programs can't be pinned."""
+        unpinned = {"system": "commands use this machine's own programs, which may be updated"}
+        if spec.containment.level is Level.NONE:
+            return Pins(unpinned=unpinned)
+        return Pins(
+            pins={_PIN_NETWORK: network_of(spec.containment.network.mode)}, unpinned=unpinned
+        )
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        """Make a folder, and for level native the boundary around it."""
+        spec = pinned.spec
+        native = spec.containment.level is Level.NATIVE
+        if native and (reason := missing()):
+            raise Unavailable(f"level native can't be had here: {reason}")
+        place = Place()
+        ref = InstanceRef(
+            provider=self.descriptor.name,
+            id=place.id,
+            data={"folder": str(place.folder)},
+            sandbox=ctx.owner.sandbox,
+        )
+        await ctx.register(ref)
+        is_root = native and os.geteuid() == 0
+        record = Record(
+            store=ctx.owner.store,
+            sandbox=ctx.owner.sandbox,
+            uid=secrets.choice(GUEST_UIDS) if is_root else None,
+        )
+        try:
+            place.make(record)
+            if not native:
+                return await make_local(place, ref, spec, ctx)
+            network = str(
+                pinned.pins.get(_PIN_NETWORK) or network_of(spec.containment.network.mode)
+            )
+            return await make_native(place, ref, spec, ctx, network)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(place.remove)
+            if isinstance(error, OSError):
+                raise NoSpace(f"the sandbox's folder can't be made: {error}") from error
+            raise
+
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
+        """Return an owner's instances."""
+        return [
+            InstanceRef(
+                provider=self.descriptor.name,
+                id=place.id,
+                data={"folder": str(place.folder)},
+                sandbox=record.sandbox,
+            )
+            for place in places(owner)
+            if (record := place.read()) is not None
+        ]
+
+    async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
+        """End an instance's processes and remove its folder."""
+        place = Place(ref.id)
+        if place.is_valid and place.folder.is_dir():
+            await anyio.to_thread.run_sync(_destroy, place)
+
+
+def _destroy(place: Place) -> None:
+    record = place.read()
+    launcher = record.launcher if record else None
+    if not end_instance(launcher, place.workspace, _DESTROY_SECONDS):
+        raise Unavailable(f"processes of {place.id} can't be ended", hint="see `ps`")
+    place.remove()
+
+
+def _overlap(one: PurePosixPath, other: PurePosixPath) -> bool:
+    return one == other or one in other.parents or other in one.parents

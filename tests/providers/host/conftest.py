@@ -1,0 +1,45 @@
+"""Every test runs at both levels and on both event loops, in a data folder of its own."""
+
+import pytest
+
+from pinfold_host._boundary import missing
+from tests.providers.host.support import create
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path, monkeypatch):
+    """The user's data folder is the test's own."""
+    home = tmp_path / "data"
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def native():
+    """Level native can be had here."""
+    if reason := missing():
+        pytest.skip(f"level native: {reason}")
+
+
+@pytest.fixture(params=["none", "native"])
+def level(request):
+    if request.param == "native":
+        request.getfixturevalue("native")
+    return request.param
+
+
+@pytest.fixture
+async def instance(anyio_backend, level, data_home):
+    """An instance, and the certainty that nothing is left of it afterwards."""
+    made = await create(level)
+    folder = made.ref.data["folder"]
+    yield made
+    await made.destroy()
+    from pathlib import Path
+
+    assert not Path(folder).exists()
