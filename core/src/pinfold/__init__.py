@@ -13,6 +13,7 @@ public modules: `spec`, `resolve`, `provider`, `plugins`, `connections`, `config
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
     from pinfold.resolve import targets as targets
     from pinfold.sandbox import Runtime as Runtime
     from pinfold.sandbox import Sandbox as Sandbox
+    from pinfold.sandbox import DurableSandbox as DurableSandbox
+    from pinfold.sandbox import Store as Store
+    from pinfold.sandbox import gc as gc
+    from pinfold.sandbox import list as list  # noqa: A004 - `pinfold.list`
     from pinfold.sandbox import open as open  # noqa: A004 - `pinfold.open`
+    from pinfold.sandbox import reap as reap
+    from pinfold.sandbox import reopen as reopen
     from pinfold.spec import CONTRACT as CONTRACT
     from pinfold.spec import PinnedSpec as PinnedSpec
     from pinfold.spec import ResolvedSpec as ResolvedSpec
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 # `resolve` is not among them: `pinfold.resolve` is the module that has it.
 _HOMES = {
     "CONTRACT": "spec",
+    "DurableSandbox": "sandbox",
     "ExecRequest": "provider",
     "ExecResult": "provider",
     "PinfoldError": "errors",
@@ -43,13 +51,19 @@ _HOMES = {
     "Sandbox": "sandbox",
     "Spec": "spec",
     "SpecInvalid": "errors",
+    "Store": "sandbox",
     "Target": "spec",
+    "gc": "sandbox",
+    "list": "sandbox",
     "open": "sandbox",
+    "reap": "sandbox",
+    "reopen": "sandbox",
     "targets": "resolve",
 }
 
 __all__ = [
     "CONTRACT",
+    "DurableSandbox",
     "ExecRequest",
     "ExecResult",
     "PinfoldError",
@@ -59,9 +73,14 @@ __all__ = [
     "Sandbox",
     "Spec",
     "SpecInvalid",
+    "Store",
     "Target",
     "__version__",
+    "gc",
+    "list",
     "open",
+    "reap",
+    "reopen",
     "targets",
 ]
 
@@ -81,5 +100,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Sequence[str]:
     return sorted({*globals(), *__all__})

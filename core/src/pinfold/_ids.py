@@ -25,6 +25,10 @@ class Clock:
     now_ns: Callable[[], int] = time.time_ns
     monotonic: Callable[[], float] = time.monotonic
 
+    def now_us(self) -> int:
+        """Return the wall clock's time, in microseconds since the epoch; JSON can carry it."""
+        return self.now_ns() // 1000
+
     def now(self) -> datetime:
         """Return the wall clock's time, in UTC, to the millisecond."""
         millis = self.now_ns() // 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 from pinfold.events import Event
@@ -50,6 +50,10 @@ class Life(ABC):
     @abstractmethod
     def operation(self, *, mutates: bool = False) -> AbstractAsyncContextManager[Instance]:
         """The same around a block, for what can't be tried again: streams."""
+
+    def batch(self) -> AbstractAsyncContextManager[None]:
+        """Let all mutations of a block share one checkpoint, at its end (LC-3)."""
+        return nullcontext()
 
     @abstractmethod
     async def events(self) -> tuple[Event, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,13 @@ class Runtime:
 
     def now(self) -> str:
         """Return the time as RFC 3339, UTC, milliseconds."""
-        return self.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return self.rfc3339(self.clock.now_ns())
+
+    @staticmethod
+    def rfc3339(time_ns: int) -> str:
+        """Return a time, given in nanoseconds since the epoch, as RFC 3339, UTC, milliseconds."""
+        moment = datetime.fromtimestamp(time_ns // 1_000_000 / 1000, tz=UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def event(
         self, kind: EventType, sandbox_id: str, generation: int, data: Mapping[str, Any]

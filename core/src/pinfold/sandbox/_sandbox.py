@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
@@ -11,18 +11,24 @@ from typing import Any, Self
 import anyio
 import attrs
 
-from pinfold.errors import Effect, OutcomeUnknown, PinfoldError
+from pinfold.errors import Effect, InvalidArgument, OutcomeUnknown, PinfoldError, Unimplemented
 from pinfold.events import AuditAction, Event
 from pinfold.memory import NoCompute
 from pinfold.provider import (
     NO_CAPABILITIES,
     Capabilities,
     Descriptor,
+    Endpoint,
     ExecRequest,
     ExecResult,
     Features,
     Files,
+    Instance,
+    Ports,
     Sink,
+    Terminal,
+    Terminals,
+    TerminalSize,
 )
 from pinfold.sandbox._files import SandboxFiles
 from pinfold.sandbox._life import Life
@@ -189,6 +195,66 @@ class Sandbox:
 
         return open_stream(run)
 
+    @asynccontextmanager
+    async def terminal(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        cwd: PurePosixPath | str = WORKSPACE,
+        env: Mapping[str, str] | None = None,
+        size: TerminalSize = TerminalSize(),  # noqa: B008 - frozen
+    ) -> AsyncIterator[Terminal]:
+        """Open a terminal for the length of a block; leaving it ends what runs in it.
+
+        Args:
+            argv: what runs in it; by default the target's shell.
+            cwd: where.
+            env: variables added to the target's defaults.
+            size: in character cells.
+
+        Raises:
+            Unimplemented: the target has no terminals (capability `pty`).
+        """
+        request = None
+        if argv is not None or env or PurePosixPath(cwd) != WORKSPACE:
+            request = ExecRequest(argv=argv or ["sh"], cwd=cwd, env=env)
+        start, moved = self._runtime.clock.monotonic(), [0, 0]
+        async with self._life.operation(mutates=True) as instance:
+            if not isinstance(instance, Terminals):
+                raise Unimplemented("this target has no terminals", hint="see its capability pty")
+            inner = await instance.open_terminal(request, size)
+            self._audit(AuditAction.ATTACH, {"argv": None if argv is None else list(argv)})
+            try:
+                yield _Counted(inner, moved)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await inner.aclose()
+                self._audit(
+                    AuditAction.DETACH,
+                    {
+                        "seconds": round(self._runtime.clock.monotonic() - start, 3),
+                        "bytes_in": moved[0],
+                        "bytes_out": moved[1],
+                    },
+                )
+
+    async def expose(self, port: int) -> Endpoint:
+        """Make a port of the sandbox reachable, and say where.
+
+        Raises:
+            Unimplemented: the target has no ports (capability `ports`).
+            InvalidArgument: no such port can be.
+        """
+
+        async def work(instance: Instance) -> Endpoint:
+            if not self.capabilities.ports or not isinstance(instance, Ports):
+                raise Unimplemented("this target exposes no ports", hint="see its capability ports")
+            return await instance.expose(port)
+
+        if type(port) is not int or not 1 <= port <= 65_535:
+            raise InvalidArgument("a port is 1..65535")
+        return await self._life.call(work)
+
     async def _exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         facts: dict[str, Any] = {
             "argv": None if request.argv is None else list(request.argv),
@@ -218,6 +284,14 @@ class Sandbox:
         facts = {key: value for key, value in data.items() if value is not None}
         self._runtime.audit(action, self.id, self._life.known.generation, facts)
 
+    def batch(self) -> AbstractAsyncContextManager[None]:
+        """Let all mutations of a block share one checkpoint, at its end (LC-3).
+
+        Nothing in the block is covered by a checkpoint before its end. Without checkpoints it
+        changes nothing.
+        """
+        return self._life.batch()
+
     # --- its end --------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -229,6 +303,14 @@ class Sandbox:
             Unreachable: its compute may still be there; call it again.
         """
         await self._life.close()
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncIterator[None]:
+        """Hold the sandbox for the length of a block, and close it at its end."""
+        try:
+            yield
+        finally:
+            await self.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -243,6 +325,32 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {self.name} {self._life.known.observed}>"
+
+
+class _Counted(Terminal):
+    """A terminal whose bytes are counted for the audit (EV-2)."""
+
+    def __init__(self, inner: Terminal, moved: list[int]) -> None:
+        self._inner = inner
+        self._moved = moved
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        data = await self._inner.receive(max_bytes)
+        self._moved[1] += len(data)
+        return data
+
+    async def send(self, data: bytes) -> None:
+        await self._inner.send(data)
+        self._moved[0] += len(data)
+
+    async def resize(self, size: TerminalSize) -> None:
+        await self._inner.resize(size)
+
+    async def wait(self) -> int:
+        return await self._inner.wait()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
 
 
 def sandbox_view(

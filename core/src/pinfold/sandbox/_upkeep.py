@@ -1,0 +1,165 @@
+"""What keeps stores clean and idle sandboxes asleep: `gc` and `reap` (LC-7, LC-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import attrs
+
+from pinfold._register import Register
+from pinfold.connections import redact
+from pinfold.errors import PinfoldError, Unavailable
+from pinfold.plugins import Loaded
+from pinfold.provider import Context, InstanceRef, Owner, Provider
+from pinfold.sandbox._durable import DurableLife, act_on_idle, end_for_good
+from pinfold.sandbox._record import Records
+from pinfold.sandbox._runtime import Runtime
+from pinfold.sandbox._states import DesiredState, ObservedState
+from pinfold.sandbox._store import Store
+
+__all__ = ["Upkeep", "gc", "gc_ephemeral", "reap"]
+
+
+@attrs.frozen(kw_only=True)
+class Upkeep:
+    """What was done.
+
+    Attributes:
+        done: what was ended, removed or paused: ids.
+        failed: what could not be, and why.
+    """
+
+    done: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+    def __add__(self, other: Upkeep) -> Upkeep:
+        return Upkeep(done=self.done + other.done, failed=self.failed + other.failed)
+
+
+def _context(runtime: Runtime, owner: Owner, connection_id: str | None) -> Context:
+    return Context(
+        owner=owner, connect=runtime.registered.resolve, connection_id=connection_id, generation=0
+    )
+
+
+async def gc_ephemeral(runtime: Runtime | None = None) -> Upkeep:
+    """End what ephemeral sandboxes left whose controllers are gone (LC-9)."""
+    runtime = runtime or Runtime()
+    register = Register(runtime.register)
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+    for claim in register.abandoned():
+        try:
+            for ref in reversed(claim.refs):
+                await _destroy(runtime, ref, register.store)
+        except Exception as exc:  # noqa: BLE001 - one that can't be ended hides no other
+            failed.append((claim.sandbox, redact(str(exc))))
+            claim.close()
+        else:
+            claim.release()
+            done.append(claim.sandbox)
+    return Upkeep(done=tuple(done), failed=tuple(failed))
+
+
+async def _destroy(runtime: Runtime, ref: InstanceRef, store: str) -> None:
+    found = runtime.catalog.find(ref.provider)
+    if not isinstance(found, Loaded):
+        raise Unavailable(f"provider {ref.provider} can't be used: {found or 'not installed'}")
+    provider: Provider = found.value
+    connection = ref.data.get("connection_id")
+    owner = Owner(store=store, sandbox=ref.sandbox)
+    ctx = _context(runtime, owner, connection if isinstance(connection, str) else None)
+    await provider.destroy(ref, ctx)
+
+
+async def gc(store: Store, runtime: Runtime | None = None) -> Upkeep:
+    """Remove instances without a live sandbox in this store, and contents that nothing needs.
+
+    Nothing else is touched: instances are found by the labels of this store alone (LC-9).
+    """
+    runtime = runtime or Runtime()
+    records = Records(store.state, runtime)
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+    for stored in await records.all():
+        record = stored.record
+        if record.desired is DesiredState.DELETED and record.observed is not ObservedState.DELETED:
+            try:
+                await end_for_good(stored, store, runtime)
+                done.append(record.id)
+            except PinfoldError as exc:
+                failed.append((record.id, str(exc)))
+    owner = Owner(store=await store.state.identity())
+    connections: set[tuple[str, str | None]] = set()
+    for stored in await records.all():
+        target = stored.record.pinned.spec.target
+        if target is not None:
+            connections.add((target.provider, target.connection_id))
+    for item in runtime.catalog.describe():
+        if not isinstance(item, Loaded):
+            continue
+        provider: Provider = item.value
+        for connection_id in {c for name, c in connections if name == item.name} | {None}:
+            ctx = _context(runtime, owner, connection_id)
+            try:
+                refs = await provider.list(owner, ctx)
+            except Exception as exc:  # noqa: BLE001 - one that is away hides no other
+                if (item.name, connection_id) in connections:
+                    failed.append((item.name, redact(str(exc))))
+                continue
+            # Read after the listing: an instance that is listed was claimed before.
+            for ref in await _strays(records, refs, runtime):
+                try:
+                    await provider.destroy(ref, ctx)
+                    done.append(ref.id)
+                except Exception as exc:  # noqa: BLE001
+                    failed.append((ref.id, redact(str(exc))))
+    await store.checkpoints.collect()
+    return Upkeep(done=tuple(dict.fromkeys(done)), failed=tuple(failed))
+
+
+async def _strays(
+    records: Records, refs: Sequence[InstanceRef], runtime: Runtime
+) -> list[InstanceRef]:
+    alive = {stored.record.id: stored.record for stored in await records.all()}
+    strays = []
+    now = runtime.clock.now_us()
+    for ref in refs:
+        record = alive.get(ref.sandbox or "")
+        if record is None or record.observed is ObservedState.DELETED:
+            strays.append(ref)
+        elif record.claim is not None and record.claim.expires_us > now:
+            continue  # somebody is making it right now
+        elif record.ref is None or record.ref.id != ref.id:
+            strays.append(ref)
+    return strays
+
+
+async def reap(
+    store: Store,
+    runtime: Runtime | None = None,
+    *,
+    told: Callable[[str], object] = lambda _: None,
+) -> Upkeep:
+    """Do what is overdue for idle sandboxes, whoever holds them or nobody (LC-7)."""
+    runtime = runtime or Runtime()
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
+    now = runtime.clock.now_us()
+    for stored in await Records(store.state, runtime).all():
+        record = stored.record
+        deadline = record.idle_deadline_us
+        if deadline is None or deadline > now or record.observed is not ObservedState.READY:
+            continue
+        life = DurableLife(record, store, runtime)
+        try:
+            if await act_on_idle(life):
+                done.append(record.id)
+                told(record.id)
+        except PinfoldError as exc:
+            failed.append((record.id, str(exc)))
+        finally:
+            with suppress(PinfoldError):
+                await life.close()
+    return Upkeep(done=tuple(done), failed=tuple(failed))
