@@ -8,10 +8,11 @@ from pathlib import PurePosixPath
 
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.provider import Terminal, TerminalSize
+from pinfold.provider import ExecResult, Sink, Terminal, TerminalSize
 from pinfold.spec import TreeKill
 
 __all__ = [
+    "ExecutingGuest",
     "Guest",
     "Process",
     "SupervisedProcess",
@@ -123,6 +124,8 @@ class SupervisingGuest(Guest):
     ) -> SupervisedProcess:
         """Start a command, as `Guest.spawn`, but in a cwd that is checked without a gap (FS-2).
 
+        Programs of ours, which check for themselves, are started in `/`: that is never refused.
+
         Raises:
             NotFound, NotADirectory, PermissionDenied: the cwd; nothing was started.
             OutsideWorkspace: a link leads the cwd out; nothing was started.
@@ -130,6 +133,32 @@ class SupervisingGuest(Guest):
             OutcomeUnknown: it may have been started.
 
         A cancellation leaves nothing running.
+        """
+
+
+class ExecutingGuest(SupervisingGuest):
+    """A guest that runs a whole command in one exchange: pipes, caps and deadline on its side."""
+
+    @abstractmethod
+    async def execute(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: PurePosixPath,
+        *,
+        stdin: bytes,
+        timeout_seconds: float | None,
+        stdout_cap: int,
+        stderr_cap: int,
+        sink: Sink | None,
+    ) -> ExecResult:
+        """Run a command to its end; as `Instance.exec`, with `argv`, `env` and `cwd` as `spawn`.
+
+        `env_dropped` and `generation` of the result are the caller's to fill in.
+
+        Raises: as `spawn`, and OutcomeUnknown when nobody can tell how it ended.
+
+        On cancellation the whole tree is killed before it propagates (EX-5).
         """
 
 

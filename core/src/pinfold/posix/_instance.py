@@ -6,11 +6,11 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
-from pinfold.errors import Unimplemented
+from pinfold.errors import Unavailable, Unimplemented
 from pinfold.posix._call import Shell
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._files import ShellFiles
@@ -18,6 +18,7 @@ from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, SupervisingGuest, TerminalGuest
 from pinfold.posix._layout import Layout
 from pinfold.posix._probe import Tools, probe
+from pinfold.posix._resident import NoHelper, Resident
 from pinfold.posix._restore import Restorer
 from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
 from pinfold.posix._tree import ShellTree
@@ -73,6 +74,7 @@ class Equipment:
         mark: the beginning of every cookie.
         shell_path: the target's shell.
         control: our private directory in the target, or `` where there is none.
+        resident: the helper that carries all of it, or None; to be closed with the instance.
     """
 
     guest: Guest
@@ -86,6 +88,7 @@ class Equipment:
     mark: str
     shell_path: str
     control: str
+    resident: Resident | None = None
 
 
 async def equip(
@@ -101,6 +104,8 @@ async def equip(
     files: Files | None = None,
     tree: Tree | None = None,
     gate: Gate | None = None,
+    helper: Literal["auto", "required", "never"] = "never",
+    owns_processes: bool = False,
 ) -> Equipment:
     """Make of a guest what an instance needs.
 
@@ -120,16 +125,49 @@ async def equip(
         files: a better way to its files.
         tree: a better way to its tree.
         gate: what commands pass before they start, where `tree` closes one of its own.
+        helper: whether a resident helper is put into the target (docs/helper.md): where it can be,
+            always, or not at all. With it nothing else of the target is needed or probed.
+        owns_processes: all processes that start in the target are of this instance, so that all
+            are ended before a helper that was killed is started again.
 
     Raises:
         NotFound: the workspace or a writable root isn't there.
-        Unavailable: the target lacks something without which nothing works; it is named.
+        Unavailable: the target lacks something without which nothing works; it is named. Or the
+            helper is required, and can't run there.
         Lost, Unreachable: from the guest.
     """
     mark = hashlib.sha256((identity or secrets.token_hex(16)).encode()).hexdigest()[:16]
     gate = gate or Gate()
     tools: Tools | None = None
-    if isinstance(guest, SupervisingGuest) and files is not None and tree is not None:
+    resident: Resident | None = None
+    lacks: tuple[str, ...] = ()
+    if helper != "never":
+        try:
+            resident = await Resident.start(
+                guest,
+                root=root,
+                writable_roots=writable_roots,
+                mark=mark,
+                limits=limits,
+                gate=gate,
+                owns_processes=owns_processes,
+            )
+        except NoHelper as exc:
+            if helper == "required":
+                raise Unavailable(
+                    f"the resident helper can't run in this target: {exc}",
+                    hint='helper = "auto" does without it, more slowly',
+                ) from exc
+            lacks = (f"resident helper: {exc}; every operation takes longer",)
+        else:
+            guest, files, tree = resident.guest, resident.files, resident.tree
+            lacks = resident.lacks
+    if resident is not None:
+        layout = Layout(
+            root=resident.physical[0],
+            writable_roots=tuple(zip(writable_roots, resident.physical[1:], strict=True)),
+        )
+    elif isinstance(guest, SupervisingGuest) and files is not None and tree is not None:
         layout = Layout(root=root, writable_roots=tuple((path, path) for path in writable_roots))
     else:
         layout, tools = await probe(Shell(guest, shell_path), root, writable_roots)
@@ -174,10 +212,14 @@ async def equip(
         runner=runner,
         files=files,
         tree=tree,
-        details=Details(lacks=() if tools is None else tools.lacks),
+        details=Details(
+            helper=None if resident is None else resident.description,
+            lacks=lacks if tools is None else (*lacks, *tools.lacks),
+        ),
         mark=mark,
         shell_path=shell_path,
         control="" if tools is None else tools.control,
+        resident=resident,
     )
 
 

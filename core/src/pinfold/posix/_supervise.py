@@ -13,11 +13,12 @@ import attrs
 
 from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._call import Boundary, ProgramFailed, Shell
-from pinfold.posix._guest import Process, SupervisedProcess, SupervisingGuest
+from pinfold.posix._guest import ExecutingGuest, Process, SupervisedProcess, SupervisingGuest
 from pinfold.posix._layout import Layout
 from pinfold.posix._probe import Tools
 from pinfold.posix._signals import signal_number
 from pinfold.posix._trouble import error_of
+from pinfold.provider import ExecRequest, ExecResult, Sink
 from pinfold.spec import TreeKill
 
 __all__ = [
@@ -115,6 +116,15 @@ class Supervisor(ABC):
 
         Raises: as `Running.outcome`, where it is known at once, and as `Guest.spawn`.
         """
+
+    async def execute(
+        self, command: Command, request: ExecRequest, sink: Sink | None
+    ) -> ExecResult | None:
+        """Run a command to its end, where that can be done at once; else return None.
+
+        Raises: as `ExecutingGuest.execute`.
+        """
+        return None
 
     @abstractmethod
     async def end(self, command: Command, running: Running | None, grace: float) -> None:
@@ -235,14 +245,14 @@ class ShellSupervisor(Supervisor):
         return _Watched(process, boundary, slot, command.cwd, self)
 
     async def end(self, command: Command, running: Running | None, grace: float) -> None:
-        await self._reap(command, str(int(grace * 10)))
+        await self._reap(command, f"{grace:g}")
 
     async def idle(self, command: Command, running: Running) -> None:
         await self._reap(command, "")
 
-    async def _reap(self, command: Command, tenths: str) -> None:
+    async def _reap(self, command: Command, grace: str) -> None:
         with suppress(PinfoldError, ProgramFailed):
-            await self._shell.call("reap", args=(f"{COOKIE}={command.cookie}", tenths))
+            await self._shell.reap(f"{COOKIE}={command.cookie}", grace)
 
     async def look(self, running: _Watched) -> dict[str, str]:
         """Return what the slot says of a command: word to the rest of its line."""
@@ -291,6 +301,22 @@ class GuestSupervisor(Supervisor):
     def __init__(self, guest: SupervisingGuest) -> None:
         self._guest = guest
         self.tree_kill = guest.tree_kill
+
+    async def execute(
+        self, command: Command, request: ExecRequest, sink: Sink | None
+    ) -> ExecResult | None:
+        if not isinstance(self._guest, ExecutingGuest):
+            return None
+        return await self._guest.execute(
+            command.argv,
+            {**command.env, COOKIE: command.cookie},
+            command.cwd,
+            stdin=request.stdin,
+            timeout_seconds=request.timeout_seconds,
+            stdout_cap=request.stdout_cap,
+            stderr_cap=request.stderr_cap,
+            sink=sink,
+        )
 
     async def start(self, command: Command) -> Running:
         env = {**command.env, COOKIE: command.cookie}

@@ -14,17 +14,16 @@ from typing import Final
 
 import anyio
 
-from pinfold.errors import Effect, Lost, OutcomeUnknown, PinfoldError, Unavailable, Unreachable
+from pinfold.errors import Effect, Lost, PinfoldError, Unavailable, Unreachable
+from pinfold.posix._resident._stream import Stream, Waiter, results, unknown
 from pinfold.posix._resident._wire import (
     ACK_EVERY,
     GREETING_BYTES,
-    IN_CREDIT,
     MAX_OUT,
     UNLIMITED,
     WELCOME_BYTES,
     WINDOW,
     Call,
-    Code,
     Cursor,
     Decoder,
     Frame,
@@ -38,7 +37,7 @@ from pinfold.posix._resident._wire import (
     frame_head,
 )
 
-__all__ = ["Link", "Refused", "Session", "Stream"]
+__all__ = ["Connector", "Link", "Session"]
 
 #: A connection on which nothing moves for so long is tried, and given up after as long again.
 _QUIET_SECONDS: Final = 10.0
@@ -49,16 +48,6 @@ _CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 10.0
 _PIECE: Final = 256 << 10
 _U64: Final = 8
-
-
-class Refused(Exception):
-    """The helper answered an operation with an error code."""
-
-    def __init__(self, code: Code, errno: int, about: str) -> None:
-        super().__init__(f"{code.name.lower()} (errno {errno}): {about}")
-        self.code = code
-        self.errno = errno
-        self.about = about
 
 
 class Link(ABC):
@@ -98,22 +87,7 @@ class Connector(ABC):
         """
 
 
-class _Waiter:
-    """Somebody who waits for something that the helper will say."""
-
-    __slots__ = ("event", "ready")
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.event: anyio.Event | None = None
-
-    def wake(self) -> None:
-        self.ready = True
-        if self.event is not None:
-            self.event.set()
-
-
-class _Pending(_Waiter):
+class _Pending(Waiter):
     """A CALL without its REPLY."""
 
     __slots__ = ("reply",)
@@ -147,20 +121,21 @@ class Session:
         self._numbers = 0
         self._pending: dict[int, _Pending] = {}
         self._streams: dict[int, Stream] = {}
-        # Outgoing: sent but not acknowledged, then not sent yet. `_base` is the offset of the first.
+        # Outgoing: sent but not acknowledged, then not sent yet; `_base` is where it begins.
         self._sent: deque[bytes] = deque()
         self._unsent: deque[bytes] = deque()
         self._base = 0
         self._unacked = 0
         self._sending = anyio.Lock()
-        self._room_waiters: list[_Waiter] = []
+        self._room_waiters: list[Waiter] = []
         # Incoming.
         self._decoder = Decoder()
         self._received = 0
         self._told = 0
-        self._leader: _Waiter | None = None
-        self._followers: dict[_Waiter, None] = {}
+        self._leader: Waiter | None = None
+        self._followers: dict[Waiter, None] = {}
         self._ping: int | None = None
+        self._closing = False
 
     @classmethod
     async def start(cls, link: Link, connector: Connector) -> Session:
@@ -178,7 +153,7 @@ class Session:
         session._link = link
         return session
 
-    # --- operations ---------------------------------------------------------------------------
+    # --- operations ------------------------------------------------------------
 
     async def call(self, operation: Call, arguments: bytes, *, mutates: bool = False) -> Cursor:
         """Carry out a short operation and return its results.
@@ -200,20 +175,19 @@ class Session:
         self._check()
         number = self._next_number()
         pending = self._pending[number] = _Pending()
-        self._put(frame_head(To.CALL, number, 1 + len(arguments)) + bytes((operation,)) + arguments)
+        self.put(frame_head(To.CALL, number, 1 + len(arguments)) + bytes((operation,)) + arguments)
         return number, pending
 
     async def finish_call(self, number: int, pending: _Pending, *, mutates: bool) -> Cursor:
         """Wait for a short operation's results."""
         try:
-            await self._flush()
-            await self._wait(pending)
+            await self.flush()
+            await self.wait(pending)
         except PinfoldError as exc:
-            raise self._unknown(exc) if mutates else exc from None
-        finally:
-            if not pending.ready:
-                self._pending[number] = _Pending()  # its reply will come, for nobody
-        return _results(pending.reply)
+            if mutates:
+                raise unknown(exc) from exc
+            raise
+        return results(pending.reply)
 
     def open(
         self,
@@ -231,7 +205,7 @@ class Session:
         self._check()
         number = self._next_number()
         head = frame_head(To.OPEN, number, 9 + len(arguments))
-        self._put(head + bytes((operation,)) + credit.to_bytes(8, "little") + arguments)
+        self.put(head + bytes((operation,)) + credit.to_bytes(8, "little") + arguments)
         stream = self._streams[number] = Stream(self, number, credit, second_credit)
         return stream
 
@@ -246,11 +220,11 @@ class Session:
     async def aclose(self) -> None:
         """Say goodbye: the helper ends all that it started, and itself."""
         if self.failure is None and self._link is not None:
-            self._put(frame(To.BYE, 0))
-            with anyio.move_on_after(_SEND_SECONDS, shield=True):
-                await self._flush()
-                while self._link is not None:  # until the helper has ended, and all with it
-                    await self._read_some()
+            self._closing = True
+            self.put(frame(To.BYE, 0))
+            with anyio.move_on_after(_SEND_SECONDS, shield=True), suppress(PinfoldError):
+                await self.flush()
+                await self.wait(Waiter())  # until the helper has ended, and all with it
         self._fail(Lost("the helper was ended"))
         await self._hang_up()
 
@@ -262,24 +236,17 @@ class Session:
 
     def _check(self) -> None:
         if self.failure is not None:
-            raise Unreachable(self.failure.message, effect=Effect.NONE) from self.failure
+            raise Unreachable(str(self.failure), effect=Effect.NONE)
 
-    def _unknown(self, cause: PinfoldError) -> OutcomeUnknown:
-        error = OutcomeUnknown(
-            f"the helper went away in between: {cause.message}",
-            hint="look what has been done before it is done again",
-        )
-        error.__cause__ = cause
-        return error
+    # --- out ------------------------------------------------------------
 
-    # --- out -----------------------------------------------------------------------------------
-
-    def _put(self, data: bytes) -> None:
+    def put(self, data: bytes) -> None:
+        """Put frames, or parts of one, behind what is to be sent."""
         self._unsent.append(data)
         self._unacked += len(data)
 
-    async def _flush(self) -> None:
-        """Send what is to be sent. When the connection is gone it stays: the next one carries it."""
+    async def flush(self) -> None:
+        """Send what is to be sent; what the connection does not carry is left to the next."""
         while self._unsent and self._link is not None:
             async with self._sending:
                 if not self._unsent or self._link is None:
@@ -304,10 +271,10 @@ class Session:
     async def room(self) -> None:
         """Wait until not too much is on its way."""
         while self._unacked > WINDOW:
-            waiter = _Waiter()
+            waiter = Waiter()
             self._room_waiters.append(waiter)
-            await self._flush()
-            await self._wait(waiter)
+            await self.flush()
+            await self.wait(waiter)
 
     def _acknowledged(self, total: int) -> None:
         if total < self._base:
@@ -323,13 +290,13 @@ class Session:
                 waiter.wake()
             self._room_waiters.clear()
 
-    # --- in --------------------------------------------------------------------------------------
+    # --- in ------------------------------------------------------------
 
-    async def _wait(self, waiter: _Waiter) -> None:
+    async def wait(self, waiter: Waiter) -> None:
         """Wait until somebody wakes the waiter: reading for all, or while another does."""
         while not waiter.ready:
             if self.failure is not None:
-                raise self.failure
+                raise type(self.failure)(self.failure.message)
             if self._leader is None:
                 self._leader = waiter
                 try:
@@ -343,21 +310,29 @@ class Session:
                 self._followers[waiter] = None
                 try:
                     await waiter.event.wait()
+                except BaseException:
+                    if waiter.event.is_set():  # it was to lead, perhaps, and was cancelled
+                        self._hand_over()
+                    raise
                 finally:
                     self._followers.pop(waiter, None)
-                    if not waiter.ready and waiter.event.is_set() and self._leader is None:
-                        self._hand_over()  # it was to lead, and was cancelled
 
     def _hand_over(self) -> None:
+        """Let another read, if nobody does."""
+        if self._leader is not None:
+            return
         for waiter in self._followers:
-            if not waiter.ready and waiter.event is not None:
+            if waiter.event is not None and not waiter.event.is_set():
                 waiter.event.set()
                 return
 
     async def _read_some(self) -> None:
         link = self._link
         if link is None:
-            await self._reconnect()
+            if self._closing:
+                self._fail(Lost("the helper was ended"))
+            else:
+                await self._reconnect()
             return
         data = b""
         try:
@@ -380,9 +355,9 @@ class Session:
             return
         if self._received - self._told >= ACK_EVERY:
             self._told = self._received
-            self._put(frame(To.ACK, 0, self._received.to_bytes(_U64, "little")))
+            self.put(frame(To.ACK, 0, self._received.to_bytes(_U64, "little")))
         if self._unsent:
-            await self._flush()
+            await self.flush()
 
     async def _is_anyone_there(self) -> None:
         if self._ping is not None:
@@ -390,7 +365,7 @@ class Session:
             await self._hang_up()  # a new connection will tell whether it is stopped
             return
         self._ping, _ = self.begin_call(Call.PING, b"")
-        await self._flush()
+        await self.flush()
 
     def _take(self, one: Frame) -> None:
         if one.kind is From.OUT or one.kind is From.GRANT or one.kind is From.END:
@@ -417,7 +392,7 @@ class Session:
             self._acknowledged(cursor.u64())
             cursor.end()
 
-    # --- connections --------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------
 
     async def _hang_up(self) -> None:
         link, self._link = self._link, None
@@ -433,11 +408,12 @@ class Session:
                 while True:
                     try:
                         await self._try_connection()
+                    except Lost:
+                        raise
+                    except Unavailable:
+                        await anyio.sleep(pause)
+                    else:
                         return
-                    except (Unavailable, anyio.EndOfStream, anyio.BrokenResourceError) as exc:
-                        if isinstance(exc, Lost) or not isinstance(exc, Unavailable):
-                            raise
-                    await anyio.sleep(pause)
                     pause = min(2 * pause, 1.0)
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             self._fail(Lost("the helper is gone"))
@@ -466,7 +442,7 @@ class Session:
             with anyio.move_on_after(_SEND_SECONDS, shield=True):
                 await link.aclose()
             raise
-        await self._flush()
+        await self.flush()
 
     def _go_on_from(self, received: int) -> None:
         self._acknowledged(received)
@@ -490,187 +466,3 @@ class Session:
         for waiter in [*self._room_waiters, *self._followers]:
             if waiter.event is not None:
                 waiter.event.set()
-
-
-def _results(raw: bytes) -> Cursor:
-    cursor = Cursor(raw)
-    try:
-        code = Code(cursor.u8())
-    except ValueError:
-        raise Malformed("an unknown code") from None
-    if code is Code.OK:
-        return cursor
-    errno, about = cursor.u32(), cursor.text()
-    cursor.end()
-    raise Refused(code, errno, about.decode("utf-8", "surrogateescape"))
-
-
-class Stream:
-    """A long operation: its input, its outputs, its end."""
-
-    def __init__(self, session: Session, number: int, credit: int, second_credit: int) -> None:
-        self.session = session
-        self.number = number
-        self._input_room = IN_CREDIT
-        self._output: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
-        #: What the helper may still send; it must keep to it.
-        self._credit = [credit, second_credit]
-        self._owed = [0, 0]
-        self._limited = (credit < UNLIMITED, second_credit < UNLIMITED)
-        self._end: bytes | None = None
-        self._waiters: list[_Waiter] = []
-        self._abandoned = False
-
-    @property
-    def ended(self) -> bool:
-        """Its END has come, or the session is over."""
-        return self._end is not None or self.session.failure is not None
-
-    def take(self, index: int) -> bytes:
-        """Return all that has come of output 1 or 2 and was not taken yet."""
-        queue = self._output[index - 1]
-        if not queue:
-            return b""
-        data = queue.popleft() if len(queue) == 1 else b"".join(queue)
-        queue.clear()
-        return data
-
-    def return_credit(self, index: int, size: int) -> None:
-        """Allow the helper as much output again as was taken."""
-        self._owed[index - 1] += size
-        if self._owed[index - 1] >= IN_CREDIT // 4 and not self.ended:
-            owed, self._owed[index - 1] = self._owed[index - 1], 0
-            self._credit[index - 1] += owed
-            payload = bytes((index,)) + owed.to_bytes(8, "little")
-            self.session._put(frame(To.CREDIT, self.number, payload))
-
-    async def moved(self) -> None:
-        """Wait until something has happened: output, a grant, or the end.
-
-        Raises:
-            PinfoldError: the session is over.
-        """
-        if self._end is not None:
-            return
-        waiter = _Waiter()
-        self._waiters.append(waiter)
-        try:
-            await self.session._flush()
-            await self.session._wait(waiter)
-        finally:
-            if not waiter.ready:
-                self._waiters.remove(waiter)
-
-    def send_some(self, data: memoryview) -> int:
-        """Put as much input on its way as may be sent; return how much that was."""
-        size = min(len(data), self._input_room, MAX_OUT)
-        if size and not self.ended:
-            self._input_room -= size
-            head = frame_head(To.DATA, self.number, size)
-            self.session._put(head + data[:size] if size < 1024 else head)
-            if size >= 1024:
-                self.session._put(bytes(data[:size]))
-        return size
-
-    async def send(self, data: bytes) -> bool:
-        """Send input, as the helper takes it; False when the operation has ended instead."""
-        view = memoryview(data)
-        while view:
-            if self.ended:
-                return False
-            size = self.send_some(view)
-            view = view[size:]
-            if size:
-                await self.session.room()
-            else:
-                await self.moved()
-        await self.session._flush()
-        return True
-
-    def end_input(self) -> None:
-        """Say that the input is complete."""
-        self._tell(To.EOF, b"")
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the command's group."""
-        self._tell(To.SIGNAL, bytes((number,)))
-
-    def kill(self, grace_seconds: float) -> None:
-        """End the operation and all that it started."""
-        self._tell(To.KILL, round(grace_seconds * 1000).to_bytes(4, "little"))
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Tell a terminal its size."""
-        self._tell(To.RESIZE, rows.to_bytes(2, "little") + columns.to_bytes(2, "little"))
-
-    def _tell(self, kind: To, payload: bytes) -> None:
-        if not self.ended:
-            self.session._put(frame(kind, self.number, payload))
-
-    async def flush(self) -> None:
-        """Send what was put on its way."""
-        await self.session._flush()
-
-    async def finish(self) -> Cursor:
-        """Wait for the end and return the results; output may still be taken.
-
-        Raises:
-            Refused: the helper says why not.
-            PinfoldError: the session is over.
-        """
-        while self._end is None:
-            await self.moved()
-        return _results(self._end)
-
-    async def abandon(self, seconds: float) -> None:
-        """End it, drop its output, and wait a while for its end; never raises, not cancelled."""
-        self._abandoned = True
-        with anyio.move_on_after(seconds, shield=True), suppress(PinfoldError):
-            self.kill(0)
-            for index in (1, 2):
-                self.take(index)
-            while not self.ended:
-                await self.moved()
-
-    # --- what the session brings -----------------------------------------------------------------
-
-    def take_output(self, payload: bytes) -> None:
-        """Take an OUT."""
-        index = payload[0] if payload else 0
-        size = len(payload) - 1
-        if index not in (1, 2) or not 1 <= size <= MAX_OUT:
-            raise Malformed("an output frame is not as it should be")
-        if self._limited[index - 1]:
-            if size > self._credit[index - 1]:
-                raise Malformed("more output than credit")
-            self._credit[index - 1] -= size
-        if self._abandoned:
-            self.return_credit(index, size)
-        else:
-            self._output[index - 1].append(payload[1:])
-        self._wake()
-
-    def take_grant(self, payload: bytes) -> None:
-        """Take a GRANT."""
-        cursor = Cursor(payload)
-        self._input_room += cursor.u64()
-        cursor.end()
-        if self._input_room > IN_CREDIT:
-            raise Malformed("more input granted than was taken")
-        self._wake()
-
-    def take_end(self, payload: bytes) -> None:
-        """Take the END."""
-        self._end = payload
-        self._wake()
-
-    def take_failure(self) -> None:
-        """The session is over."""
-        for waiter in self._waiters:
-            if waiter.event is not None:
-                waiter.event.set()
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            waiter.wake()
-        self._waiters.clear()

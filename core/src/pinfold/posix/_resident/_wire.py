@@ -288,7 +288,7 @@ class Cursor:
         value: int = _I64.unpack_from(self._data, self._take(8))[0]
         return value
 
-    def bytes(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
         """Read that many bytes."""
         at = self._take(size)
         return self._data[at : at + size]
@@ -298,7 +298,7 @@ class Cursor:
         size = self.u32()
         if size == 0:
             raise Malformed("a text has no end")
-        raw = self.bytes(size)
+        raw = self.take(size)
         if raw.find(0) != size - 1:
             raise Malformed("a text has a NUL inside, or none at its end")
         return raw[:-1]
@@ -312,7 +312,7 @@ class Cursor:
 
     def rest(self) -> bytes:
         """Read all that is left."""
-        return self.bytes(len(self._data) - self._at)
+        return self.take(len(self._data) - self._at)
 
     @property
     def left(self) -> int:

@@ -1,0 +1,71 @@
+"""Where the caller's paths are, as the helper names them: a root and a path below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from pinfold.errors import OutsideWorkspace
+from pinfold.posix._resident._wire import text
+from pinfold.provider import guest_path
+from pinfold.spec import WORKSPACE
+
+__all__ = ["Places"]
+
+
+class Places:
+    """The roots, as callers, the target and the helper name them.
+
+    Args:
+        names: the caller's, the workspace first.
+        physical: the target's, in the same order.
+        numbers: the helper's.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[PurePosixPath],
+        physical: Sequence[PurePosixPath],
+        numbers: Sequence[int],
+    ) -> None:
+        #: The workspace, as the target names it.
+        self.root = str(physical[0])
+        self._roots = tuple(names[1:])
+        prefixes = [bytes((number,)) for number in numbers]
+        self._by_name = [(str(name), prefix) for name, prefix in zip(names, prefixes, strict=True)]
+        self._by_place = [
+            (str(place), prefix) for place, prefix in zip(physical, prefixes, strict=True)
+        ]
+
+    def locate(self, path: PurePosixPath | str) -> tuple[PurePosixPath, bytes, bool]:
+        """Check a caller's path; return it, its encoding, and whether it is a root itself.
+
+        Raises:
+            InvalidArgument, OutsideWorkspace: FS-1.
+        """
+        pure = guest_path(path, self._roots)
+        encoded, is_root = _below(str(pure), self._by_name)
+        return pure, encoded, is_root
+
+    def encode(self, place: PurePosixPath) -> bytes:
+        """Encode a path of the target's, as a guest is given it.
+
+        Raises:
+            OutsideWorkspace: it is in no root.
+        """
+        return _below(str(place), self._by_place)[0]
+
+    @property
+    def workspace(self) -> bytes:
+        """The workspace itself, encoded."""
+        return self.locate(WORKSPACE)[1]
+
+
+def _below(path: str, roots: Sequence[tuple[str, bytes]]) -> tuple[bytes, bool]:
+    for name, prefix in roots:
+        if path == name:
+            return prefix + text(""), True
+        inner = name if name.endswith("/") else name + "/"
+        if path.startswith(inner):
+            return prefix + text(path[len(inner) :]), False
+    raise OutsideWorkspace(f"{path!r} is in no root", details={"path": path})
