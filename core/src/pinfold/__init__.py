@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pinfold.provider import ExecRequest as ExecRequest
     from pinfold.provider import ExecResult as ExecResult
     from pinfold.resolve import targets as targets
+    from pinfold.sandbox import DurableSandbox as DurableSandbox
     from pinfold.sandbox import Runtime as Runtime
     from pinfold.sandbox import Sandbox as Sandbox
-    from pinfold.sandbox import DurableSandbox as DurableSandbox
     from pinfold.sandbox import Store as Store
     from pinfold.sandbox import gc as gc
     from pinfold.sandbox import list as list  # noqa: A004 - `pinfold.list`
