@@ -22,7 +22,6 @@ class Profile:
         examples: runs of each generated machine.
         steps: steps of each run.
         derandomize: the same examples every time; certificates are issued from such runs.
-        shrink: Hypothesis shrinks too; our own minimiser always does.
         replays: the most replays that minimising one failure may cost.
         all_codes: exit codes one by one, not a sample.
         flood_bytes: output of the command that floods.
@@ -37,7 +36,6 @@ class Profile:
     examples: int
     steps: int
     derandomize: bool = True
-    shrink: bool = False
     replays: int = 80
     all_codes: bool = False
     flood_bytes: int = 8 * MIB
@@ -59,7 +57,6 @@ PROFILES: Final = {
             rank=2,
             examples=25,
             steps=25,
-            shrink=False,
             all_codes=True,
             flood_bytes=256 * MIB,
             file_bytes=64 * MIB,
@@ -73,7 +70,6 @@ PROFILES: Final = {
             examples=200,
             steps=50,
             derandomize=False,
-            shrink=True,
             all_codes=True,
             flood_bytes=256 * MIB,
             file_bytes=512 * MIB,

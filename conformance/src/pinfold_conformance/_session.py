@@ -294,7 +294,7 @@ class Session:
     def _unmet(self, planned: Planned) -> Any:
         """Return what stands in the way of a check: an outcome, `_OMITTED`, or None."""
         check, site = planned.check, self.sites[planned.site]
-        if not check.needs:
+        if check.place is Place.NONE and not check.needs:
             return None
         facts = self._facts(planned.site)
         if isinstance(facts, str):

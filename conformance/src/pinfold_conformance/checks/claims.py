@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from pinfold.errors import Unimplemented
-from pinfold.provider import ExecRequest, ExecResult, Ports, RestorePlan, TerminalSize, Terminals
+from pinfold.provider import ExecRequest, ExecResult, Ports, RestorePlan, Terminals, TerminalSize
 from pinfold_conformance._case import Case
 from pinfold_conformance._elf import PROGRAMS
 from pinfold_conformance._expect import Inconclusive, equal, expect_raises, fail, require
@@ -69,11 +69,9 @@ async def portable_checkpoint(case: Case) -> None:
     scratch = await case.scratch()
     await case.files.write(scratch / "file", b"in the tree")
     scan = await case.instance.tree.scan()
-    (entry,) = [e for e in scan.entries if e.path == f"{scratch.name}/file"] or [None]
-    if entry is None:
-        fail("the scan does not tell of a file that was just written")
-        return
-    data = b"".join([blob.data async for blob in case.instance.tree.read([entry])])
+    entries = [e for e in scan.entries if e.path == f"{scratch.name}/file"]
+    equal(len(entries), 1, "entries of a file that was just written")
+    data = b"".join([blob.data async for blob in case.instance.tree.read(entries)])
     equal(data, b"in the tree", "its contents")
 
 

@@ -21,7 +21,14 @@ from pinfold.provider import (
     Terminals,
     roots_of,
 )
-from pinfold.spec import CONTRACT, PROBE_TIMEOUT_SECONDS, Limits, canonical_json, to_json
+from pinfold.spec import (
+    CONTRACT,
+    PROBE_TIMEOUT_SECONDS,
+    Limits,
+    PinnedSpec,
+    canonical_json,
+    to_json,
+)
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, require
 from pinfold_conformance._guard import typed
@@ -85,7 +92,7 @@ async def probe(case: Case) -> None:
 
 @check("PR-7.in-force", each_spec=True)
 async def in_force(case: Case) -> None:
-    """What is in force is at least what was promised; optional powers are there exactly when said."""
+    """What is in force is at least what was promised; powers are there exactly when said."""
     promised = case.provider.descriptor.features(case.pinned.spec)
     equal(case.features.missing(promised), (), "promised features that are not in force")
     inner = case.inner
@@ -168,7 +175,7 @@ async def roots(case: Case) -> None:
             await site.destroy(instance)
 
 
-def _with_root(case: Case, root: str):  # noqa: ANN202 - a pinned spec
+def _with_root(case: Case, root: str) -> PinnedSpec:
     from pinfold.plugins import Catalog
     from pinfold.resolve import resolve
     from pinfold.spec import Containment, Filesystem, Spec, WritableRoot

@@ -87,8 +87,8 @@ async def exec_script(case: Case) -> None:
 
     for count in (99, 100, 101):
         result = await case.sh(d.fill(count), stdout_cap=100)
-        found = (len(result.stdout), result.stdout_total, result.stdout_truncated, result.exit_code)
-        equal(found, (min(count, 100), count, count > 100, 0), f"{count} bytes under a cap of 100")
+        kept = (len(result.stdout), result.stdout_total, result.stdout_truncated, result.exit_code)
+        equal(kept, (min(count, 100), count, count > 100, 0), f"{count} bytes under a cap of 100")
     chunks = list[bytes]()
 
     async def sink(stream: OutputStream, data: bytes) -> None:

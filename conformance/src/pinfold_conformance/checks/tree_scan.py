@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 from pinfold.provider import Entry, FileType
@@ -27,7 +28,7 @@ async def entries(case: Case) -> None:
     await files.make_directory(WORKSPACE / "a" / "dir")
     await files.write(WORKSPACE / "a.b", b"between a and a/")
     await files.write(WORKSPACE / "B", b"\0\xff")
-    expected = {
+    expected: dict[str, tuple[object, ...]] = {
         "a": ("directory", 0o755, 0, "", None),
         "a/file": ("file", 0o644, 3, sha256(b"abc").hexdigest(), None),
         "a/dir": ("directory", 0o755, 0, "", None),
@@ -170,7 +171,7 @@ async def incremental(case: Case) -> None:
         await files.rename(WORKSPACE / "dir/b", WORKSPACE / "a")
         await files.rename(WORKSPACE / "t", WORKSPACE / "dir/b")
 
-    changes = {
+    changes: dict[str, Callable[[], Awaitable[None]]] = {
         "a write of the same size": lambda: files.write(WORKSPACE / "a", b"1112"),
         "another of the same size": lambda: files.write(WORKSPACE / "a", b"1113"),
         "a new file": lambda: files.write(WORKSPACE / "new", b""),

@@ -1,0 +1,1 @@
+"""`pytest --pyargs pinfold_conformance.suite --pinfold-target NAME`."""
