@@ -248,7 +248,7 @@ async def test_a_deaf_built_in_is_left_behind_with_nothing_to_write_to(box):
         assert scope.cancelled_caught
         tasks.cancel_scope.cancel()
     assert watch.seconds < 5
-    assert ticks > 50
+    assert ticks > 5  # it went on while it waited
     result = await sh(
         box, "cat f /tmp/t; stat -c '%n %a %F' f d; readlink l; test -p p && echo pipe"
     )

@@ -3,6 +3,8 @@
 Each denial has its counterpart: the same request, in a sandbox that may, arrives.
 """
 
+from __future__ import annotations
+
 import http.server
 import threading
 from typing import Any
@@ -25,7 +27,7 @@ class Listener(http.server.ThreadingHTTPServer):
     """An HTTP server on the loopback interface that notes who came."""
 
     def __init__(self, port):
-        self.seen = []
+        self.seen: list[str] = []
         super().__init__(("127.0.0.1", port), _Handler)
 
     def __enter__(self):
@@ -39,6 +41,7 @@ class Listener(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        assert isinstance(self.server, Listener)
         self.server.seen.append(self.path)
         if self.path.startswith("/redirect?"):
             self.send_response(302)

@@ -40,9 +40,9 @@ __all__ = ["BashkitInstance"]
 #: How much later than ours the interpreter's own timeout strikes: it also ends what is deaf to us,
 #: but alone it would let a script go on for a while.
 _BACKSTOP_SECONDS: Final = 0.25
-#: How long a command that is being ended may take, before it is left behind with a copy of nothing
-#: but what it had written until then.
-_GRACE_SECONDS: Final = 2.0
+#: How long a command may take to end, before it is left behind and the sandbox goes on with a copy
+#: of its files. Together with the copying this must fit into KILL_GRACE_SECONDS.
+_GRACE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.005
 
 _LIMITS: Final[tuple[tuple[str, Literal["memory", "cpu"]], ...]] = (
@@ -125,12 +125,12 @@ class BashkitInstance(Instance):
         own_timeout = None if timeout is None else timeout + _BACKSTOP_SECONDS
         if self._settings.timeout_seconds != own_timeout:
             self._settings = attrs.evolve(self._settings, timeout_seconds=own_timeout)
-        interpreter = WARM.take(self._settings, self.vfs.root)
+        interpreter = WARM.take(self._settings, self.vfs)
         try:
             stdin = self.vfs.stage(request.stdin) if request.stdin else None
             script = script_of(request, cwd=cwd, env=env, stdin=stdin, parses=interpreter.parses)
         except PinfoldError:
-            WARM.keep(interpreter)
+            WARM.keep(self.vfs, interpreter)
             raise
         streamed = None if sink is None else Streamed()
         output = streamed or Output(request.stdout_cap, request.stderr_cap)
@@ -149,7 +149,7 @@ class BashkitInstance(Instance):
         if self.vfs.gone:
             raise OutcomeUnknown("the sandbox was destroyed while the command ran")
         if run.result is not None and run.result.error is None:
-            WARM.keep(interpreter)
+            WARM.keep(self.vfs, interpreter)
         return self._result(run, dropped, streamed=streamed is not None)
 
     def _directory(self, request: ExecRequest) -> str:
@@ -250,7 +250,7 @@ class BashkitInstance(Instance):
     async def destroy(self) -> None:
         if self.vfs.gone:
             return
-        WARM.drop(self.vfs.root)
+        WARM.drop(self.vfs)
         self.vfs.destroy()
         run = self._running
         if run is not None:

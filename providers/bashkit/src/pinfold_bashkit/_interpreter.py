@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import attrs
 
 from pinfold.spec import WORKSPACE
 from pinfold_bashkit._errors import translated
-from pinfold_bashkit._vfs import HOME, system_directories
+from pinfold_bashkit._vfs import HOME, Vfs, system_directories
 
 if TYPE_CHECKING:
     from bashkit import BuiltinContext, BuiltinResult, ExecResult, FileSystem
@@ -187,32 +187,30 @@ class WarmInterpreters:
     def __init__(self, limit: int = _MAX_WARM) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, Interpreter] = OrderedDict()
+        self._kept: WeakKeyDictionary[Vfs, Interpreter] = WeakKeyDictionary()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def take(self, settings: Settings, root: FileSystem) -> Interpreter:
-        """Return an interpreter over `root` for one command, a kept one where it fits."""
+    def take(self, settings: Settings, vfs: Vfs) -> Interpreter:
+        """Return an interpreter over `vfs` for one command, a kept one where it fits."""
         with self._lock:
-            kept = self._kept.pop(id(root), None)
-        if kept is not None and kept.settings == settings:
+            kept = self._kept.pop(vfs, None)
+        if kept is not None and kept.settings == settings and kept.root is vfs.root:
             return kept
-        return Interpreter(settings, root)
+        return Interpreter(settings, vfs.root)
 
-    def keep(self, interpreter: Interpreter) -> None:
+    def keep(self, vfs: Vfs, interpreter: Interpreter) -> None:
         """Take back one whose command has ended by itself; others are dropped."""
-        if not interpreter.reusable:
-            return
-        with self._lock:
-            self._kept[id(interpreter.root)] = interpreter  # it holds the root: the id is its own
-            evicted = [self._kept.popitem(last=False) for _ in range(len(self._kept) - self._limit)]
-        del evicted  # ends them outside the lock
+        if interpreter.reusable and interpreter.root is vfs.root:
+            evicted = None
+            with self._lock:
+                self._kept[vfs] = interpreter
+                if len(self._kept) > self._limit:
+                    evicted = self._kept.pop(next(iter(self._kept)))
+            del evicted  # ended outside the lock
 
-    def drop(self, root: FileSystem) -> None:
-        """Forget the interpreter over a root that goes away."""
+    def drop(self, vfs: Vfs) -> None:
+        """Forget the interpreter over files that go away."""
         with self._lock:
-            kept = self._kept.pop(id(root), None)
+            kept = self._kept.pop(vfs, None)
         del kept
 
 

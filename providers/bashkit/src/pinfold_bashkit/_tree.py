@@ -136,7 +136,6 @@ class BashkitTree(Tree):
         if self._turn.locked():
             raise Conflict("a command is running", hint="restore when it has ended")
         async with self._turn:
-            old = self._vfs.root
             root, _ = await anyio.to_thread.run_sync(
                 lambda: self._vfs.copy(workspace=False), limiter=self._threads
             )
@@ -147,7 +146,7 @@ class BashkitTree(Tree):
             escaping = tuple(path for path in links if _escapes(fresh, path))
             # The live tree is exchanged in one step: there is nothing to journal (CP-3).
             self._vfs.root = fresh.root
-            WARM.drop(old)
+            WARM.drop(self._vfs)
             state = ScanState(token=self._token())
         return RestoreReport(escaping_links=escaping, state=state)
 
