@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Runs a command where a Docker engine answers: one that is here, or one that ends with the command.
 ENGINE := $(BIN)/python -m tools.docker_engine
-DISTS  := core providers/bashkit providers/docker
+DISTS  := core helper providers/bashkit providers/docker
 READY  := $(VENV)/.ready
 
 # What is type checked; folders that are still to come are left out.
@@ -21,7 +21,7 @@ help:  ## this list
 venv: $(READY)  ## .venv, with every dist in it, editable
 
 # pyproject.toml belongs to what is installed: entry points and scripts come from it.
-$(READY): requirements.txt $(DISTS:%=%/pyproject.toml)
+$(READY): requirements.txt $(DISTS:%=%/pyproject.toml) $(wildcard helper/src/pinfold_helper/source/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pinfold needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.txt
