@@ -24,7 +24,6 @@ from pinfold.posix import Equipment, equip
 from pinfold.provider import (
     Availability,
     Context,
-    Instance,
     InstanceRef,
     Owner,
     Pins,
@@ -114,7 +113,7 @@ class DockerProvider(Provider):
             },
         )
 
-    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
         spec = pinned.spec
         engine = await self._engine_of(spec, ctx)
         facts = await _facts(engine)
@@ -185,7 +184,7 @@ class DockerProvider(Provider):
                 raise _start_failure(exc, options.image) from None
         await anyio.lowlevel.checkpoint()
 
-    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> Instance:
+    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
         engine = await self._engine_of(pinned.spec, ctx)
         try:
             facts = await _facts(engine)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import anyio
@@ -94,10 +95,13 @@ async def _passes_on(engine: Engine, container: str, user: int) -> bool:
     """Say whether the image of a container has an empty /workspace of a user's."""
     head = b""
     try:
-        async with engine.exchange(
-            "GET", "containers", container, "archive", query={"path": "/workspace"}
-        ) as connection:
-            async for chunk in connection.chunks():
+        async with (
+            engine.exchange(
+                "GET", "containers", container, "archive", query={"path": "/workspace"}
+            ) as connection,
+            aclosing(connection.chunks()) as chunks,
+        ):
+            async for chunk in chunks:
                 head += chunk
                 if len(head) >= ENOUGH_BYTES:
                     break

@@ -1,0 +1,325 @@
+"""Made, found, paused, lost, removed; and nothing left behind (LC, PR-3, PR-4)."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path, PurePosixPath
+
+import anyio
+import pytest
+
+from pinfold.errors import Lost, OutcomeUnknown, Unavailable
+from pinfold.provider import Context, ExecRequest, InstanceRef, InstanceStatus, Owner
+from pinfold_docker import DockerProvider
+from tests.providers.docker.support import (
+    OWNER,
+    box,
+    eventually,
+    image,
+    make,
+    pinned,
+    resolved,
+    said,
+    sh,
+    strays,
+)
+
+pytestmark = pytest.mark.anyio
+
+HERE = f"life-{os.getpid()}"
+
+
+def mine(sandbox: str = "sbx_life", store: str = HERE) -> Owner:
+    return Owner(store=store, sandbox=sandbox)
+
+
+async def test_a_pause_keeps_files_and_says_that_processes_are_lost(provider):
+    """LC-1, LC-4: stop and start with the volume."""
+    async with box(provider, roots=("/scratch",)) as instance:
+        await said(instance, "echo kept >/workspace/f; echo gone >/scratch/f; sleep 932 & :")
+        await instance.pause()
+        await instance.pause()
+        assert await instance.status() is InstanceStatus.PAUSED
+        with pytest.raises(Unavailable) as caught:
+            await sh(instance, "true")
+        assert not isinstance(caught.value, Lost | OutcomeUnknown)
+        assert caught.value.effect == "none"
+        assert await instance.resume() is True
+        assert await instance.resume() is False
+        assert await instance.status() is InstanceStatus.RUNNING
+        assert await said(instance, "cat /workspace/f; ls /scratch; pidof sleep; :") != ""
+        assert await said(instance, "cat /workspace/f; ls /scratch") == "kept\n"
+        assert await instance.files.read("/workspace/f") == b"kept\n"
+        assert (await sh(instance, "grep -al 'slee[p].932' /proc/[0-9]*/cmdline")).stdout == b""
+
+
+async def test_another_process_takes_an_instance_up_again(provider):
+    """Feature attach: a ref, as JSON, is enough."""
+    spec = await pinned(provider, resolved())
+    ctx = Context(owner=mine(), generation=4)
+    first = await provider.create(spec, ctx)
+    try:
+        await said(first, "echo here >f")
+        await first.detach()
+        second = await DockerProvider().attach(first.ref, spec, ctx)
+        assert await said(second, "cat f") == "here\n"
+        assert (await sh(second, "true")).generation == 4
+        await second.pause()
+        third = await DockerProvider().attach(first.ref, spec, ctx)
+        assert await third.status() is InstanceStatus.PAUSED
+        await third.resume()
+        assert await said(third, "cat f") == "here\n"
+    finally:
+        await provider.destroy(first.ref)
+    with pytest.raises(Lost):
+        await provider.attach(first.ref, spec, ctx)
+
+
+async def test_somebody_elses_container_of_that_name_is_not_taken_up(client, provider):
+    container = client.containers.create("pinfold-test:busybox", ["true"], name="pinfold-imposter")
+    ref = InstanceRef(provider="docker", id="pinfold-imposter")
+    try:
+        with pytest.raises(Lost):
+            await provider.attach(ref, await pinned(provider, resolved()), Context(owner=OWNER))
+    finally:
+        container.remove(force=True)
+
+
+async def test_loss_is_told_from_stopping(client, provider):
+    """LC-5: stopped is not lost."""
+    async with box(provider) as instance:
+        client.containers.get(instance.ref.id).kill()
+        assert await instance.status() is InstanceStatus.PAUSED
+        await instance.resume()
+        client.containers.get(instance.ref.id).pause()
+        assert await instance.status() is InstanceStatus.PAUSED
+        client.containers.get(instance.ref.id).unpause()
+        assert await said(instance, "echo on") == "on\n"
+        client.containers.get(instance.ref.id).remove(force=True)
+        assert await instance.status() is InstanceStatus.ABSENT
+        with pytest.raises(Lost):
+            await sh(instance, "true")
+        with pytest.raises(Lost):
+            await instance.files.read("/workspace/x")
+        with pytest.raises(Lost):
+            await instance.resume()
+
+
+async def test_destroying_leaves_nothing_and_may_be_repeated(client, provider):
+    owner = mine("sbx_gone")
+    instance = await make(provider, owner=owner, network="allow")
+    assert len(strays(client, HERE)) == 2  # a container, a volume
+    assert [ref.id for ref in await provider.list(owner)] == [instance.ref.id]
+    await instance.destroy()
+    await instance.destroy()
+    await provider.destroy(instance.ref)
+    await provider.destroy(InstanceRef(provider="docker", id="pinfold-never-was"))
+    assert strays(client, HERE) == []
+    assert client.networks.list(names=["pinfold"]) == []
+    with pytest.raises(Lost):
+        await sh(instance, "true")
+
+
+async def test_a_volume_without_its_container_is_found_too(client, provider):
+    """LC-9: whoever removes the container behind our back leaves the volume."""
+    instance = await make(provider, owner=mine("sbx_volume"))
+    client.containers.get(instance.ref.id).remove(force=True)
+    (ref,) = await provider.list(mine("sbx_volume"))
+    assert ref.id == instance.ref.id
+    assert ref.sandbox == "sbx_volume"
+    await provider.destroy(ref)
+    assert await provider.list(mine("sbx_volume")) == []
+
+
+async def test_listing_is_by_store_and_by_sandbox(provider):
+    first = await make(provider, owner=mine("sbx_1"))
+    second = await make(provider, owner=mine("sbx_2"))
+    other = await make(provider, owner=mine("sbx_1", store="other-" + HERE))
+    try:
+        assert {r.sandbox for r in await provider.list(Owner(store=HERE))} == {"sbx_1", "sbx_2"}
+        assert [r.id for r in await provider.list(mine("sbx_2"))] == [second.ref.id]
+        assert [r.id for r in await provider.list(Owner(store="other-" + HERE))] == [other.ref.id]
+    finally:
+        for instance in (first, second, other):
+            await instance.destroy()
+
+
+async def test_what_somebody_makes_from_a_commit_is_not_ours(client, provider):
+    """A commit inherits labels; gc must not touch what is run from it."""
+    instance = await make(provider, owner=mine("sbx_commit"))
+    container = client.containers.get(instance.ref.id)
+    committed = container.commit("pinfold-test", "committed")
+    copy = client.containers.create(committed.id, ["true"])
+    try:
+        assert copy.labels["pinfold.store"] == HERE
+        assert [ref.id for ref in await provider.list(Owner(store=HERE))] == [instance.ref.id]
+    finally:
+        copy.remove(force=True)
+        await instance.destroy()
+        client.images.remove(committed.id, force=True)
+
+
+async def test_a_ref_is_registered_before_the_effect_it_names(client, provider):
+    seen = []
+
+    async def register(ref: InstanceRef) -> None:
+        seen.append((ref, strays(client, HERE)))
+
+    spec = await pinned(provider, resolved())
+    instance = await provider.create(spec, Context(owner=mine("sbx_reg"), register=register))
+    await instance.destroy()
+    assert seen == [(instance.ref, [])]
+
+
+@pytest.mark.parametrize("milliseconds", [0, 5, 20, 40, 80, 160, 320])
+async def test_a_create_that_is_cancelled_leaves_nothing(client, provider, milliseconds):
+    spec = await pinned(provider, resolved())
+    instance = None
+    with anyio.move_on_after(milliseconds / 1000):
+        instance = await provider.create(spec, Context(owner=mine("sbx_cancel")))
+    if instance is not None:
+        await instance.destroy()
+    assert strays(client, HERE) == []
+
+
+async def test_an_image_with_its_own_workspace_gives_an_empty_one(client, provider):
+    """The quick way, by which an image passes the owner on, is taken only where nothing is there."""
+    files = {"workspace/from-image": b"x"}
+    async with image(client, files=files) as name, box(provider, image=name) as instance:
+        assert await said(instance, "ls -A; stat -c '%u %a' .") == "1000 755\n"
+        async with box(provider, image=name) as again:
+            assert await said(again, "ls -A; stat -c '%u %a' .") == "1000 755\n"
+
+
+async def test_a_users_own_labels_are_added(client, provider):
+    async with box(provider, labels={"team": "blue"}) as instance:
+        labels = client.containers.get(instance.ref.id).labels
+        assert labels["team"] == "blue"
+        assert labels["pinfold.store"] == OWNER.store
+
+
+CONTROLLER = """
+    import sys, anyio
+    from pinfold_docker import DockerProvider
+    from tests.providers.docker.support import Owner, make
+
+    async def main():
+        provider = DockerProvider()
+        async with anyio.create_task_group() as tasks:
+            for number in range(int(sys.argv[2])):
+                tasks.start_soon(one, provider, number)
+        print("made", flush=True)
+        await anyio.sleep(60)
+
+    async def one(provider, number):
+        await make(provider, owner=Owner(store=sys.argv[1], sandbox=f"sbx_{number}"))
+
+    anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("moment", ["made", "making"])
+async def test_what_a_killed_controller_leaves_is_found_by_its_labels(client, provider, moment):
+    """LC-9: SIGKILL of the controller, at any moment; others' containers are untouched."""
+    store = f"{HERE}-{moment}"
+    sentinel = client.containers.create("pinfold-test:busybox", ["true"], labels={"other": "1"})
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CONTROLLER), store, "4"],
+        stdout=subprocess.PIPE,
+        cwd=Path.cwd(),
+    )
+    try:
+        if moment == "made":
+            assert child.stdout is not None
+            assert await anyio.to_thread.run_sync(child.stdout.readline) == b"made\n"
+        else:
+            await eventually(lambda: strays(client, store), 20)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    await anyio.sleep(1)  # an engine goes on with what it was asked for
+    for ref in await provider.list(Owner(store=store)):
+        await provider.destroy(ref)
+    assert strays(client, store) == []
+    sentinel.reload()
+    sentinel.remove(force=True)
+
+
+async def sandboxes_and_strays(client, provider, count: int, store: str) -> None:
+    limiter = anyio.CapacityLimiter(8)
+
+    async def one(number: int) -> None:
+        async with limiter:
+            owner = Owner(store=store, sandbox=f"sbx_{number}")
+            instance = await make(provider, owner=owner)
+            assert await said(instance, f"echo {number}") == f"{number}\n"
+            await instance.destroy()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(count):
+            tasks.start_soon(one, number)
+    assert strays(client, store) == []
+
+
+async def test_many_sandboxes_leave_nothing(client, provider, anyio_backend):
+    await sandboxes_and_strays(client, provider, 20, f"{HERE}-many-{anyio_backend}")
+
+
+@pytest.mark.nightly
+async def test_very_many_sandboxes_leave_nothing(client, provider, anyio_backend):
+    await sandboxes_and_strays(client, provider, 100, f"{HERE}-more-{anyio_backend}")
+
+
+async def test_sockets_and_threads_do_not_grow_with_sandboxes(client, provider):
+    """A sandbox that does nothing holds no socket and no thread."""
+    import threading
+
+    def held() -> tuple[int, int]:
+        return len([*Path("/proc/self/fd").iterdir()]), threading.active_count()
+
+    instances = [await make(provider) for _ in range(2)]
+    before = held()
+    instances += [await make(provider) for _ in range(4)]
+    try:
+        after = held()
+        assert after[0] <= before[0]
+        assert after[1] <= before[1]
+    finally:
+        for instance in instances:
+            await instance.destroy()
+
+
+async def test_probe_asks_the_engine_and_says_what_it_lacks(client, provider):
+    """PR-4: for real; what is missing is shown, not hidden."""
+    state = await provider.probe()
+    assert state.available
+    assert state.details["engine"] == client.version()["Version"]
+    info = client.info()
+    has_userns = any("userns" in option for option in info["SecurityOptions"])
+    assert has_userns != any("user namespaces" in lack for lack in state.details["lacks"])
+
+
+async def test_an_instance_says_what_its_engine_lacks(provider):
+    async with box(provider) as instance:
+        state = await provider.probe()
+        assert set(state.details["lacks"]) <= set(instance.details.lacks)
+        assert instance.features.missing(provider.descriptor.features(resolved())) == ()
+
+
+async def test_files_and_commands_see_the_same(provider, flavour):
+    """FS-6, as the same user."""
+    async with box(provider, image=flavour) as instance:
+        path = PurePosixPath("/workspace/d/f")
+        await instance.files.write(path, b"by files\n")
+        assert await said(instance, "cat d/f; stat -c %u d/f") == "by files\n1000\n"
+        await sh(instance, "echo by exec >d/f; ln -s /etc d/out")
+        assert await instance.files.read(path) == b"by exec\n"
+        assert [entry.path.name for entry in await instance.files.list("/workspace/d")] == [
+            "f", "out",
+        ]  # fmt: skip
+        scan = await instance.tree.scan()
+        assert [entry.path for entry in scan.entries] == ["d", "d/f", "d/out"]
+        done = await instance.exec(ExecRequest(argv=["cat"], stdin=b"\0\xff", cwd="/workspace/d"))
+        assert done.stdout == b"\0\xff"
