@@ -1,15 +1,18 @@
 """Guests for tests: the machine itself, and a root that holds nothing but busybox."""
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from pinfold.errors import NotADirectory, NotFound, OutsideWorkspace
 from pinfold.posix import Guest, Process, SupervisedProcess, SupervisingGuest
 from pinfold.spec import TreeKill
 
@@ -82,14 +85,13 @@ class LocalProcess(SupervisedProcess):
 
     async def aclose(self) -> None:
         self.popen.poll()
-        LEFT.append(self.popen)
         self.stdin.close()
         for pipe in (self.stdout, self.stderr):
             if pipe.fd >= 0 and not at_end(pipe.fd):
                 os.set_blocking(pipe.fd, True)
-                LEFT.append(subprocess.Popen(["cat"], stdin=pipe.fd, stdout=subprocess.DEVNULL))
+                drain = ["cat"]
+                STARTED.append(subprocess.Popen(drain, stdin=pipe.fd, stdout=subprocess.DEVNULL))
             pipe.close()
-        LEFT[:] = [popen for popen in LEFT if popen.poll() is None]
 
     async def kill_tree(self, grace_seconds: float) -> None:
         with suppress(ProcessLookupError):
@@ -105,8 +107,30 @@ class LocalProcess(SupervisedProcess):
             anyio.notify_closing(pipe.fd)
 
 
-#: What may still run: processes let go of, and who drains what their children write.
-LEFT: list[subprocess.Popen] = []
+#: All that was started and may still run: commands, and who drains what their children write.
+STARTED: list[subprocess.Popen] = []
+
+
+def living(variable: str) -> list[int]:
+    """Find the processes that have a variable (its beginning), as this machine sees them."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if variable.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+def end_all(workspace: str) -> None:
+    """End what a test has left: nothing outlives it."""
+    for pid in living(f"PINFOLD_WORKSPACE={workspace}"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for popen in STARTED:
+        if popen.poll() is None:
+            popen.kill()
+        popen.wait()
+    STARTED.clear()
 
 
 def at_end(fd: int) -> bool:
@@ -128,6 +152,9 @@ class LocalGuest(Guest):
     def __init__(self) -> None:
         self.spawned = 0
 
+    def close(self) -> None:
+        """End what was made for it."""
+
     async def spawn(self, argv, env, cwd) -> LocalProcess:
         await anyio.lowlevel.checkpoint()
         self.spawned += 1
@@ -145,32 +172,85 @@ class LocalGuest(Guest):
             stderr=theirs[2],
             start_new_session=True,
         )
+        STARTED.append(popen)
         for fd in theirs:
             os.close(fd)
         return self.process(popen, ours)
 
 
-class SupervisingLocalGuest(SupervisingGuest, LocalGuest):
-    """Does without our shell: what `PosixInstance` makes of a richer guest."""
+class OldKernelGuest(LocalGuest):
+    """A kernel without the system calls that the helper likes best."""
+
+    script = str(Path(__file__).with_name("old_kernel.py"))
+    prefix = (sys.executable, script, "openat2,close_range,pidfd_open,fchmodat2")
+
+
+class SupervisedLocalProcess(LocalProcess):
+    tells_signals = True
+
+
+class SupervisingLocalGuest(LocalGuest, SupervisingGuest):
+    """Does without our shell: what is above the seam must not differ for it."""
 
     tree_kill = TreeKill.GROUP
+    process = SupervisedLocalProcess
 
-    class process(LocalProcess):
-        tells_signals = True
+    def __init__(self, workspace: Path) -> None:
+        super().__init__()
+        self.workspace = workspace
+
+    async def spawn(self, argv, env, cwd) -> LocalProcess:
+        if str(cwd) != "/":  # a check with a gap: good enough where nobody attacks
+            if not (real := Path(cwd).resolve()).is_relative_to(self.workspace):
+                raise OutsideWorkspace(f"{cwd} leads out")
+            if not real.exists():
+                raise NotFound(f"there is no {cwd}")
+            if not real.is_dir():
+                raise NotADirectory(f"{cwd} is no directory")
+        try:
+            return await super().spawn(argv, env, cwd)
+        except OSError as exc:
+            code = 127 if isinstance(exc, FileNotFoundError) else 126
+            text = f"{argv[0]}: {exc.strerror}"
+            script = 'printf "%s\\n" "$1" >&2; exit "$2"'
+            return await super().spawn(["/bin/sh", "-c", script, "sh", text, str(code)], env, "/")
 
 
 class BusyboxGuest(LocalGuest):
-    """A root that holds busybox and a workspace, nothing else, made by bubblewrap."""
+    """A root that holds busybox and a workspace, nothing else: bubblewrap makes it, nsenter enters.
+
+    As with a remote target, a signal reaches only what stands for the process on this side.
+    """
 
     default_env = {"PATH": "/bin"}
 
     def __init__(self, root: Path, workspace: Path, *options: str) -> None:
         super().__init__()
-        self.prefix = (
-            "bwrap", "--unshare-user", "--unshare-ipc", "--unshare-net", "--unshare-uts",
-            "--bind", str(root), "/", "--bind", str(workspace), "/workspace",
-            "--dev", "/dev", "--proc", "/proc", *options, "--",
+        reading, writing = os.pipe()
+        self.holder = subprocess.Popen(
+            [
+                "bwrap", "--unshare-all", "--die-with-parent", "--info-fd", str(writing),
+                "--bind", str(root), "/", "--bind", str(workspace), "/workspace",
+                "--dev", "/dev", "--proc", "/proc", *options, "--",
+                "sh", "-c", "echo ready; exec sleep 1000000",
+            ],
+            pass_fds=[writing],
+            env=self.default_env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )  # fmt: skip
+        os.close(writing)
+        with self.holder.stdout as said:
+            assert said.readline() == b"ready\n"
+        with open(reading) as info:
+            pid = json.load(info)["child-pid"]
+        namespaces = ("--user", "--mount", "--pid", "--ipc", "--net", "--uts")
+        self.prefix = (shutil.which("nsenter"), "-t", str(pid), *namespaces, "--")
+
+    def close(self) -> None:
+        self.holder.kill()
+        self.holder.wait()
 
 
 def busybox_root(folder: Path, without: tuple[str, ...] = ()) -> Path:

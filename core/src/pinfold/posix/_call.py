@@ -135,11 +135,13 @@ class Shell:
         stdin: AsyncIterable[bytes] | None = None,
         mutates: bool = False,
         boundary: Boundary | None = None,
+        persist: bool = False,
     ) -> Answer:
         """Do as `call`; return what its tools complained of besides.
 
         Args:
             boundary: the caller's own, which `stdin` may end with.
+            persist: a program that is not waited for to its end goes on to it all the same.
         """
         boundary = boundary or Boundary()
         process = await self._spawn(boundary, names, args)
@@ -170,7 +172,11 @@ class Shell:
                     await collected.wait()
                 tasks.cancel_scope.cancel()
         finally:
-            await _let_go(process, patience=0 if finished else _CLEAN_UP_SECONDS)
+            if persist:
+                with anyio.move_on_after(_LET_GO_SECONDS, shield=True):
+                    await process.aclose()
+            else:
+                await _let_go(process, patience=0 if finished else _CLEAN_UP_SECONDS)
         if broken:
             raise broken[0]
         return _answer(bytes(said), bytes(trouble), finished=finished, mutates=mutates)
@@ -213,10 +219,24 @@ class Shell:
             with anyio.move_on_after(_LET_GO_SECONDS):
                 await process.wait()
         except TimeoutError:
-            await self.call("reap", args=(f"{TASK}={boundary.tail}", "0"))
+            await self.reap(f"{TASK}={boundary.tail}", "0")
             raise
         finally:
             await _let_go(process, patience=0)
+
+    async def reap(self, mark: str, grace: str) -> bool:
+        """End every process that carries a mark, a variable's NAME=VALUE or its beginning.
+
+        Args:
+            mark: which.
+            grace: seconds between TERM and KILL; "" to signal none, and wait for them.
+
+        Returns:
+            Whether there were any.
+
+        Raises: as `call`. When it is cancelled, the target goes on with it.
+        """
+        return (await self.ask("reap", args=(mark, grace), persist=True)).said == b"some"
 
     async def _spawn(
         self, boundary: Boundary, names: tuple[str, ...], args: tuple[str, ...]

@@ -24,7 +24,7 @@ from pinfold.posix._probe import Tools
 from pinfold.posix._supervise import COOKIE
 from pinfold.posix._trouble import error_of
 from pinfold.provider import Entry, Files, FileType, RestorePlan, RestoreReport
-from pinfold.spec import WORKSPACE
+from pinfold.spec import TERM_GRACE_SECONDS, WORKSPACE
 
 if TYPE_CHECKING:
     from pinfold.posix._tree import ShellTree
@@ -157,10 +157,9 @@ class Restorer:
 
     async def _end_processes(self) -> bool:
         try:
-            said = await self._shell.call("reap", args=(f"{COOKIE}={self._mark}", "20"))
+            return await self._shell.reap(f"{COOKIE}={self._mark}", f"{TERM_GRACE_SECONDS:g}")
         except ProgramFailed as exc:
             raise error_of(exc, WORKSPACE, "end the processes of") from None
-        return said == b"some"
 
     async def _ours(self, *, sweep: bool = False) -> list[str]:
         try:
