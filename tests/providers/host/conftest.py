@@ -3,7 +3,7 @@
 import pytest
 
 from pinfold_host._boundary import missing
-from tests.providers.host.support import create
+from tests.providers.host.support import create, is_there
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -37,9 +37,6 @@ def level(request):
 async def instance(anyio_backend, level, data_home):
     """An instance, and the certainty that nothing is left of it afterwards."""
     made = await create(level)
-    folder = made.ref.data["folder"]
     yield made
     await made.destroy()
-    from pathlib import Path
-
-    assert not Path(folder).exists()
+    assert not is_there(made)

@@ -22,7 +22,6 @@ from pinfold.spec import (
     ResolvedTarget,
 )
 from pinfold_host import provider
-from pinfold_host._place import base_folder
 
 STORE = "store-of-these-tests"
 
@@ -90,22 +89,40 @@ async def until(condition: Callable, seconds: float = 5.0) -> None:
         await anyio.sleep(0.01)
 
 
+def size(path: Path) -> int:
+    """The size of a file, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def names(instance: Instance) -> list[str]:
+    """What is in the workspace."""
+    return sorted(path.name for path in workspace(instance).iterdir())
+
+
 async def grows(path: Path, seconds: float = 5.0) -> None:
     """Wait until a heartbeat file grows."""
-    before = path.stat().st_size if path.exists() else 0
-    await until(lambda: path.exists() and path.stat().st_size > before, seconds)
+    before = size(path)
+    await until(lambda: size(path) > before, seconds)
 
 
 async def is_still(path: Path) -> bool:
     """Say whether a heartbeat, of one beat in 20 ms, has stopped."""
-    before = path.stat().st_size
+    before = size(path)
     await anyio.sleep(0.3)
-    return path.stat().st_size == before
+    return size(path) == before
 
 
 def workspace(instance: Instance) -> Path:
     """Where an instance's workspace really is: the witness's way in."""
-    return base_folder() / instance.ref.id / "workspace"
+    return Path(instance.ref.data["folder"]) / "workspace"
+
+
+def is_there(instance: Instance) -> bool:
+    """Say whether anything of an instance is left on the disk."""
+    return Path(instance.ref.data["folder"]).exists()
 
 
 def plant(instance: Instance, name: str, data: bytes = b"", mode: int = 0o644) -> Path:

@@ -1,5 +1,6 @@
 """Files on the host, at both levels, by the fast path and by the slow one (contract section 5)."""
 
+import contextlib
 import os
 import stat
 import threading
@@ -24,7 +25,7 @@ from pinfold.errors import (
 )
 from pinfold.provider import FileType, TreeItem
 from pinfold_host._linux import openat2_or_none
-from tests.providers.host.support import create, out, own, plant, run, sh, workspace
+from tests.providers.host.support import create, names, out, own, plant, run, sh, workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -74,12 +75,12 @@ BAD_PATHS = {
 async def test_a_path_is_judged_by_its_text_first(files):
     """FS-1: in every operation, and nothing is touched."""
     calls = {
-        "read": lambda p: files.read(p),
+        "read": files.read,
         "write": lambda p: files.write(p, b"x"),
-        "stat": lambda p: files.stat(p),
-        "list": lambda p: files.list(p),
-        "make_directory": lambda p: files.make_directory(p),
-        "remove": lambda p: files.remove(p),
+        "stat": files.stat,
+        "list": files.list,
+        "make_directory": files.make_directory,
+        "remove": files.remove,
         "rename from": lambda p: files.rename(p, "/workspace/x"),
         "rename to": lambda p: files.rename("/workspace/x", p),
         "symlink": lambda p: files.symlink(p, "x"),
@@ -114,6 +115,10 @@ def outside(tmp_path):
     return place
 
 
+def _relative(place, start) -> str:
+    return os.path.relpath(place, start)
+
+
 def fingerprint(place) -> dict:
     return {
         str(path.relative_to(place)): (
@@ -128,7 +133,7 @@ def fingerprint(place) -> dict:
 async def test_links_that_lead_out_are_refused_by_whoever_follows(instance, files, outside, shape):
     """FS-2: whatever the link's shape, in every operation that follows one."""
     root = workspace(instance)
-    up = os.path.relpath(outside, root)
+    up = _relative(outside, root)
     file, folder = {
         "direct": ("out", "outdir"),
         "relative": ("out", "outdir"),
@@ -226,7 +231,11 @@ async def test_links_in_a_circle_are_an_error_not_a_hang(instance, files):
     """FS-5."""
     link(instance, "a", "b")
     link(instance, "b", "a")
-    for call in (files.read("/workspace/a"), files.write("/workspace/a", b""), files.list("/workspace/a/x")):
+    for call in (
+        files.read("/workspace/a"),
+        files.write("/workspace/a", b""),
+        files.list("/workspace/a/x"),
+    ):
         with pytest.raises(InvalidArgument):
             await call
 
@@ -270,7 +279,7 @@ async def test_names_that_are_hostile_to_shells(instance, files):
         await files.symlink(f"/workspace/{name}/link", name)
         assert (await files.stat(f"/workspace/{name}/link")).link == name
         await files.remove(f"/workspace/{name}", recursive=True)
-    assert os.listdir(workspace(instance)) == []
+    assert names(instance) == []
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 65_536, 262_144, 262_145, 3_000_001])
@@ -280,7 +289,14 @@ async def test_contents_are_exact(files, size):
     await files.write("/workspace/f", data)
     assert await files.read("/workspace/f") == data
     assert b"".join([chunk async for chunk in files.download("/workspace/f")]) == data
-    for offset, length in ((0, 0), (0, 10), (size // 2, None), (size, 5), (size + 9, None), (3, size)):
+    for offset, length in (
+        (0, 0),
+        (0, 10),
+        (size // 2, None),
+        (size, 5),
+        (size + 9, None),
+        (3, size),
+    ):
         end = None if length is None else offset + length
         assert await files.read("/workspace/f", offset=offset, length=length) == data[offset:end]
     half = size // 2
@@ -376,7 +392,7 @@ async def test_a_write_that_fails_or_is_cancelled_leaves_the_old_file(instance, 
     with anyio.move_on_after(0.05):
         await files.upload("/workspace/f", endless())
     assert await files.read("/workspace/f") == b"old"
-    assert os.listdir(workspace(instance)) == ["f"]
+    assert names(instance) == ["f"]
 
 
 ERRORS = {
@@ -429,12 +445,8 @@ async def test_errors_are_typed_and_change_nothing(instance, files, name):
     import socket
 
     with socket.socket(socket.AF_UNIX) as listener:
-        here = os.getcwd()
-        os.chdir(workspace(instance))  # the path is longer than a socket's may be
-        try:
+        with contextlib.chdir(workspace(instance)):  # the path is longer than a socket's may be
             listener.bind("socket")
-        finally:
-            os.chdir(here)
     for each in ("empty", "socket"):
         own(instance, workspace(instance) / each)
     before = fingerprint(workspace(instance))
@@ -495,7 +507,9 @@ async def test_permissions_of_the_guest_are_the_files_permissions(anyio_backend,
 async def test_exec_and_files_see_each_other_at_once(instance, files):
     """FS-6: as the same user, in both directions."""
     await files.write("/workspace/made/by/api", b"api\n", mode=0o640)
-    said = await out(instance, "cat made/by/api; echo more >> made/by/api; chmod 600 made/by/api; id -u")
+    said = await out(
+        instance, "cat made/by/api; echo more >> made/by/api; chmod 600 made/by/api; id -u"
+    )
     assert said.splitlines()[0] == "api"
     assert await files.read("/workspace/made/by/api") == b"api\nmore\n"
     assert (await files.stat("/workspace/made/by/api")).mode == 0o600
@@ -520,22 +534,6 @@ async def test_a_listing_has_every_entry_with_its_facts(instance, files):
     assert list(found) == ["d", "f", "l", "p"]
 
 
-async def test_fifty_thousand_entries(anyio_backend, way):
-    """Issue: a large directory is listed whole."""
-    instance = await create("none")
-    try:
-        root = workspace(instance)
-        folder = os.open(root, os.O_RDONLY)
-        for number in range(50_000):
-            os.mknod(f"f{number}", dir_fd=folder)
-        os.close(folder)
-        entries = await instance.files.list("/workspace")
-        assert len({entry.path.name for entry in entries}) == 50_000
-        await instance.files.remove("/workspace/f0")
-    finally:
-        await instance.destroy()
-
-
 async def test_removal_never_descends_through_a_link(instance, files, outside):
     """FS-4: inside a tree that is removed, links are just removed."""
     before = fingerprint(outside)
@@ -544,39 +542,7 @@ async def test_removal_never_descends_through_a_link(instance, files, outside):
     await files.symlink("/workspace/tree/deep/out", str(outside / "folder"))
     await files.remove("/workspace/tree", recursive=True)
     assert fingerprint(outside) == before
-    assert os.listdir(workspace(instance)) == []
-
-
-async def test_trees_of_any_depth_can_be_removed(instance, files):
-    """FS-4: deeper than there are descriptors, and than a path can be long."""
-    await files.make_directory("/workspace/deep")
-    script = "cd deep; i=0; while [ $i -lt 1500 ]; do mkdir dddd && cd -P dddd || exit; i=$((i+1)); done"
-    depth = await sh(instance, f"{script}; touch bottom", timeout_seconds=30)
-    assert depth.exit_code == 0, depth.stderr_text
-    await files.remove("/workspace/deep", recursive=True)
-    assert os.listdir(workspace(instance)) == []
-
-
-async def test_streams_of_any_size_use_bounded_memory(instance, files):
-    """FS-7: 256 MiB up and down grow nothing; so does a sparse file."""
-    chunk = os.urandom(1024 * 1024)
-
-    async def many():
-        for _ in range(256):
-            yield chunk
-
-    before = _resident()
-    assert await files.upload("/workspace/big", many()) == 256 * len(chunk)
-    total = 0
-    async for got in files.download("/workspace/big"):
-        total += len(got)
-    assert total == 256 * len(chunk)
-    assert _resident() - before < 32 * 1024 * 1024
-
-
-def _resident() -> int:
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert names(instance) == []
 
 
 async def test_many_at_once(files):
@@ -605,7 +571,11 @@ async def test_trees_up_and_down(instance, files):
         TreeItem(path=PurePosixPath("empty"), type=FileType.DIRECTORY, mode=0o711),
         TreeItem(path=PurePosixPath("sub"), type=FileType.DIRECTORY, mode=0o755),
         TreeItem(
-            path=PurePosixPath("sub/run"), type=FileType.FILE, mode=0o755, size=2, chunks=_chunks(b"hi")
+            path=PurePosixPath("sub/run"),
+            type=FileType.FILE,
+            mode=0o755,
+            size=2,
+            chunks=_chunks(b"hi"),
         ),
         TreeItem(path=PurePosixPath("sub/link"), type=FileType.SYMLINK, link="/etc/passwd"),
     ]
@@ -659,17 +629,17 @@ async def test_no_space_is_told_and_the_old_file_stands(instance, files, monkeyp
             raise OSError(28, "No space left on device")
         return real(fd, data)
 
-    monkeypatch.setattr(os, "write", full)
-    for call in (
-        files.write("/workspace/f", bytes(70_000)),
-        files.upload("/workspace/f", _chunks(bytes(70_000))),
-    ):
-        with pytest.raises(NoSpace):
-            await call
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        for call in (
+            files.write("/workspace/f", bytes(70_000)),
+            files.upload("/workspace/f", _chunks(bytes(70_000))),
+        ):
+            with pytest.raises(NoSpace):
+                await call
     assert written == [10, 10]
     assert (workspace(instance) / "f").read_bytes() == b"old"
-    assert os.listdir(workspace(instance)) == ["f"]
+    assert names(instance) == ["f"]
 
 
 async def test_writable_roots(anyio_backend, native):

@@ -10,7 +10,15 @@ import builtins
 import contextlib
 import os
 import stat as st
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Final, Self, TypeVar

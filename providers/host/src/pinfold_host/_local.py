@@ -149,13 +149,13 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
 
     def _cwd(self, cwd: PurePosixPath, stack: contextlib.ExitStack) -> str:
         """Open the directory, and return a path that leads to what was opened, whatever comes."""
+        if self._roots.are_lost():
+            raise lost()
         place = cwd
         try:
             place = self._roots.as_caller(cwd)
             fd = self._roots.open(place, O_PATH | os.O_DIRECTORY)
         except OSError as error:
-            if self._roots.are_lost():
-                raise lost() from None
             raise typed(error, place) from error
         stack.callback(os.close, fd)
         return f"/proc/self/fd/{fd}" if O_PATH != os.O_RDONLY else _where_is(fd)

@@ -65,14 +65,16 @@ class Place:
 
     Attributes:
         id: its name.
+        base: the folder that holds all instances.
     """
 
     id: str = attrs.field(factory=lambda: secrets.token_hex(8))
+    base: Path = attrs.field(factory=base_folder)
 
     @property
     def folder(self) -> Path:
         """Where it is."""
-        return base_folder() / self.id
+        return self.base / self.id
 
     @property
     def workspace(self) -> Path:
@@ -108,7 +110,7 @@ class Place:
     def remove(self) -> None:
         """Remove all of it; idempotent."""
         with contextlib.suppress(FileNotFoundError):
-            base = os.open(base_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            base = os.open(self.base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 remove_tree(base, self.id.encode())
             finally:
