@@ -166,7 +166,7 @@ class Cloud(ToyProvider):
 
 
 def make_store(tmp_path, **more: Any) -> Store:
-    return Store(CheckpointStore(tmp_path / "checkpoints"), MemoryStateStore(), **more)
+    return Store(CheckpointStore(tmp_path / "checkpoints", fsync=False), MemoryStateStore(), **more)
 
 
 def make_runtime(provider, *plugins: object) -> Runtime:

@@ -17,11 +17,28 @@ __all__ = ["FAILURE", "app", "main"]
 FAILURE: Final = 125
 
 _VERBS: Final = {
-    "run": "pinfold.cli._run:run",
-    "targets": "pinfold.cli._targets:targets",
+    "attach": "pinfold.cli._attach:attach",
+    "checkpoint": "pinfold.cli._checkpoints:checkpoint",
+    "checkpoints": "pinfold.cli._checkpoints:checkpoints",
+    "cp": "pinfold.cli._cp:cp",
+    "down": "pinfold.cli._durable:down",
+    "drain": "pinfold.cli._durable:drain",
+    "events": "pinfold.cli._durable:events",
+    "exec": "pinfold.cli._run:exec_",
+    "fork": "pinfold.cli._checkpoints:fork",
+    "gc": "pinfold.cli._upkeep:gc",
+    "list": "pinfold.cli._durable:list_",
+    "ls": "pinfold.cli._cp:ls",
+    "migrate": "pinfold.cli._checkpoints:migrate",
+    "port": "pinfold.cli._durable:port",
+    "reap": "pinfold.cli._upkeep:reap",
     "resolve": "pinfold.cli._specs:resolve",
-    "view": "pinfold.cli._specs:view",
+    "restore": "pinfold.cli._checkpoints:restore",
+    "run": "pinfold.cli._run:run",
     "schema": "pinfold.cli._specs:schema",
+    "targets": "pinfold.cli._targets:targets",
+    "up": "pinfold.cli._durable:up",
+    "view": "pinfold.cli._specs:view",
 }
 
 

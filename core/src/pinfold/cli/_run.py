@@ -1,10 +1,12 @@
-"""`pinfold run`: one command in a sandbox that ends with it."""
+"""`pinfold run` and `exec`: one command, in a sandbox that ends with it or in a durable one."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, BinaryIO
 
 import anyio
@@ -15,56 +17,86 @@ from pinfold import sandbox
 from pinfold._tasks import background
 from pinfold.cli._app import FAILURE
 from pinfold.cli._choice import Choice, choice_options
+from pinfold.cli._stores import again
 from pinfold.errors import TooLarge
 from pinfold.provider import ExecResult
 from pinfold.resolve import resolve
-from pinfold.sandbox import Runtime, Sandbox
+from pinfold.sandbox import Opening, Runtime, Sandbox
 from pinfold.spec import EXEC_TIMEOUT_SECONDS, Limits
 
-__all__ = ["run"]
+__all__ = ["exec_", "run"]
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+def _request_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of one command to a click command, which gets them as one `request`."""
+
+    @wraps(function)
+    def command(**kwargs: Any) -> Any:
+        env, cwd, timeout, shell, no_stdin, argv = (
+            kwargs.pop(name) for name in ("env", "cwd", "timeout", "shell", "no_stdin", "command")
+        )
+        if bool(argv) == (shell is not None):
+            raise click.UsageError("give a command after --, or --shell SCRIPT")
+        request = {
+            "argv": list(argv) or None,
+            "shell": shell,
+            "cwd": cwd,
+            "env": dict(_variable(text) for text in env),
+            "timeout_seconds": _seconds(timeout),
+        }
+        stdin = b""
+        if not no_stdin and sys.stdin is not None and not sys.stdin.isatty():
+            stdin = _read(sys.stdin.buffer)
+        return function(request={**request, "stdin": stdin}, **kwargs)
+
+    for option in reversed(
+        (
+            click.option(
+                "--env", "-e", "env", metavar="NAME=VALUE", multiple=True, help="A variable."
+            ),
+            click.option("--cwd", metavar="DIR", default="/workspace", help="Where it runs."),
+            click.option(
+                "--timeout",
+                metavar="SECONDS",
+                default=str(int(EXEC_TIMEOUT_SECONDS)),
+                help="Ends it, with exit code 124; 'none' is unlimited.",
+                show_default=True,
+            ),
+            click.option("--shell", metavar="SCRIPT", help="A script for the target's shell."),
+            click.option("--no-stdin", "-n", is_flag=True, help="Give it an empty stdin."),
+            click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+            click.argument("command", nargs=-1, type=click.UNPROCESSED),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
 @choice_options
-@click.option("--env", "-e", "env", metavar="NAME=VALUE", multiple=True, help="A variable.")
-@click.option("--cwd", metavar="DIR", default="/workspace", help="Where it runs.")
-@click.option(
-    "--timeout",
-    metavar="SECONDS",
-    default=str(int(EXEC_TIMEOUT_SECONDS)),
-    help="Ends it, with exit code 124; 'none' is unlimited.",
-    show_default=True,
-)
-@click.option("--shell", metavar="SCRIPT", help="A script for the target's shell, no CMD.")
-@click.option("--no-stdin", "-n", is_flag=True, help="Give it an empty stdin, read none.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON at the end.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(
-    choice: Choice,
-    env: tuple[str, ...],
-    cwd: str,
-    timeout: str,
-    shell: str | None,
-    no_stdin: bool,  # noqa: FBT001 - click's
-    as_json: bool,  # noqa: FBT001
-    command: tuple[str, ...],
-) -> int:
+@_request_options
+def run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  # noqa: FBT001 - click's
     """Run CMD in a sandbox, stream its output, and exit with its code.
 
     Put -- before the command, so that its options are not read as ours. Without --profile and
     --provider the project's default profile counts, and without a project the embedded kind, vfs.
     """
-    if bool(command) == (shell is not None):
-        raise click.UsageError("give a command after --, or --shell SCRIPT")
-    request: dict[str, Any] = {
-        "argv": list(command) or None,
-        "shell": shell,
-        "cwd": cwd,
-        "env": dict(_variable(text) for text in env),
-        "timeout_seconds": _seconds(timeout),
-    }
-    stdin = b"" if no_stdin or sys.stdin is None or sys.stdin.isatty() else _read(sys.stdin.buffer)
-    return anyio.run(_run, choice, {**request, "stdin": stdin}, as_json)
+
+    def opening() -> Opening[Any]:
+        selection, _, project = choice.select()
+        runtime = Runtime(connections=project.registered())
+        spec = resolve(selection.layers, runtime.catalog, ephemeral=True)
+        return sandbox.open(spec, name=selection.name, runtime=runtime)
+
+    return anyio.run(_run, opening, request, as_json)
+
+
+@click.command("exec")
+@click.argument("name")
+@_request_options
+def exec_(name: str, request: dict[str, Any], as_json: bool) -> int:  # noqa: FBT001 - click's
+    """Run CMD in the durable sandbox NAME, and exit with its code."""
+    return anyio.run(_run, lambda: again(name), request, as_json)
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -91,10 +123,11 @@ def _read(source: BinaryIO) -> bytes:
     return data
 
 
-async def _run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  # noqa: FBT001
-    selection, _, project = choice.select()
-    runtime = Runtime(connections=project.registered())
-    spec = resolve(selection.layers, runtime.catalog, ephemeral=True)
+async def _run(
+    opening: Callable[[], Opening[Any]],
+    request: dict[str, Any],
+    as_json: bool,  # noqa: FBT001 - anyio.run passes no names
+) -> int:
     terminated = anyio.Event()
 
     async def watch() -> None:
@@ -107,7 +140,7 @@ async def _run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  
     code = FAILURE
     async with (
         background(watch) as scope,
-        sandbox.open(spec, name=selection.name, runtime=runtime) as box,
+        opening() as box,
     ):
         code = await (_report(box, request) if as_json else _stream(box, request))
     return 143 if terminated.is_set() else code

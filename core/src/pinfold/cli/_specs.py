@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
 
 from pinfold.cli._app import FAILURE
 from pinfold.cli._choice import Choice, choice_options
+from pinfold.cli._stores import again
 from pinfold.errors import SpecInvalid
 from pinfold.plugins import Loaded, installed
 from pinfold.resolve import provider_of
@@ -69,13 +71,27 @@ def resolve(choice: Choice, ephemeral: bool, as_json: bool) -> int:  # noqa: FBT
 @click.option("--ephemeral", is_flag=True, help="As for a sandbox without a store.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def view(choice: Choice, ephemeral: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
-    """Show what a spec or profile gives: target, containment, capabilities."""
+    """Show a durable sandbox, or what a spec or profile gives.
+
+    FILE is the name or id of a sandbox, or a pinfold.toml, or a spec in JSON.
+    """
+    file = choice.file
+    if file is not None and file.suffix not in (".toml", ".json"):
+        shown = anyio.run(_live, str(file))
+        click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(lines(shown)))
+        return 0
     selection, resolved_from, _ = choice.select()
     spec = resolve_layers(selection.layers, ephemeral=ephemeral)
     descriptor = None if spec.target is None else provider_of(spec).value.descriptor
     shown = environment_view(spec, descriptor, resolved_from).to_dict()
     click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(lines(shown)))
     return 0
+
+
+async def _live(name: str) -> dict[str, Any]:
+    async with again(name) as box:
+        view: dict[str, Any] = (await box.view()).to_dict()
+        return view
 
 
 def lines(shown: dict[str, Any], indent: str = "") -> list[str]:

@@ -1,0 +1,48 @@
+"""`pinfold gc` and `reap`: what keeps stores clean and idle sandboxes asleep."""
+
+from __future__ import annotations
+
+import anyio
+import click
+
+from pinfold import sandbox
+from pinfold.cli._app import FAILURE
+from pinfold.cli._stores import surroundings
+from pinfold.sandbox import Upkeep
+
+__all__ = ["gc", "reap"]
+
+
+@click.command()
+def gc() -> int:
+    """Remove instances without a live sandbox, of the store and of ended ephemeral sandboxes."""
+    store, runtime = surroundings()
+
+    async def run() -> Upkeep:
+        return await sandbox.gc(store, runtime) + await sandbox.gc_ephemeral(runtime)
+
+    return _report(anyio.run(run), "removed")
+
+
+@click.command()
+@click.option("--watch", is_flag=True, help="Go on, until interrupted.")
+def reap(watch: bool) -> int:  # noqa: FBT001 - click's
+    """Do what is overdue for idle sandboxes that nobody holds."""
+    store, runtime = surroundings()
+
+    async def run() -> Upkeep:
+        while watch:
+            report = await sandbox.reap(store, runtime)
+            _report(report, "put to rest")
+            await anyio.sleep(1.0)
+        return await sandbox.reap(store, runtime)
+
+    return _report(anyio.run(run), "put to rest")
+
+
+def _report(report: Upkeep, what: str) -> int:
+    for name in report.done:
+        click.echo(f"{what}: {name}")
+    for name, why in report.failed:
+        click.echo(f"pinfold: {name}: {why}", err=True)
+    return FAILURE if report.failed else 0
