@@ -43,6 +43,23 @@ async def test_an_instance_has_the_features_it_was_promised(box):
 
 
 @pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        pytest.param("seq 1 200000 2>/dev/null | wc -l", "100000", id="seq"),
+        pytest.param("yes 2>/dev/null | wc -l", "10000", id="yes"),
+        pytest.param("head -c 2000000 /dev/zero | wc -c", "1048576", id="zero"),
+        pytest.param("head -c 100000 /dev/urandom | wc -c", "8192", id="urandom"),
+        pytest.param("echo x > f; chmod 000 f; cat f; stat -c %a f", "x\n0", id="modes"),
+        pytest.param("mkfifo p; [ -p p ] && echo pipe", "pipe", id="special files"),
+        pytest.param("ln -s a b; readlink b", "a", id="links"),
+    ],
+)
+async def test_what_it_says_of_itself_is_so(box, script, output):
+    """TR-1: the caps that are told are the caps there are, the features those that there are."""
+    assert (await sh(box, script)).stdout_text == output + "\n"
+
+
+@pytest.mark.parametrize(
     ("spec", "pointer"),
     [
         ({"containment": {"level": "native"}}, "/containment/level"),

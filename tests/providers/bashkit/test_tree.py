@@ -161,7 +161,7 @@ async def test_a_scan_beside_a_running_command_proves_nothing_later(box):
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sh, box, "echo 1 > f; until [ -e go ]; do sleep 0.01; done; echo 2 > f")
         with anyio.fail_after(5):
-            while not (scan := await box.tree.scan()).entries:  # noqa: ASYNC110
+            while not (scan := await box.tree.scan()).entries:
                 await anyio.sleep(0.01)
         await lane.witness(box).write(WORKSPACE / "go", b"")
     later = await box.tree.scan(scan.state)
@@ -349,7 +349,7 @@ async def test_no_restore_while_a_command_runs(box):
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sh, box, "touch started; sleep 60")
         with anyio.fail_after(5):
-            while not await box.files.list("/workspace"):  # noqa: ASYNC110
+            while not await box.files.list("/workspace"):
                 await anyio.sleep(0.01)
         with pytest.raises(Conflict):
             await box.tree.restore(plan_of(*TREE))

@@ -48,7 +48,7 @@ class BashkitFiles(Files):
     async def read(
         self, path: PurePosixPath | str, *, offset: int = 0, length: int | None = None
     ) -> bytes:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         for name, value in (("offset", offset), ("length", length)):
             if value is not None and (type(value) is not int or value < 0):
                 raise InvalidArgument(f"{name} is a number of bytes, 0 or more")
@@ -65,7 +65,7 @@ class BashkitFiles(Files):
     async def write(
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         if not isinstance(data, bytes):
             raise InvalidArgument("a file's content is bytes")
         self._write(path, data, mode)
@@ -81,14 +81,14 @@ class BashkitFiles(Files):
             self._vfs.put(place.path, data, 0o644 if mode is None else mode)
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         asked, place = self._place(path, follow=False)
         meta = _there(asked, place)
         with translated(str(asked)):
             return self._vfs.facts(asked, place.path, meta)
 
     async def list(self, path: PurePosixPath | str) -> Sequence[FileStat]:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         asked, place = self._place(path, follow=True)
         if _there(asked, place)["file_type"] != "directory":
             raise NotADirectory(f"{str(asked)!r} is not a directory", details=_at(asked))
@@ -105,7 +105,7 @@ class BashkitFiles(Files):
     async def make_directory(
         self, path: PurePosixPath | str, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         asked, place = self._place(path, follow=exist_ok)
         if place.meta is not None:
             if exist_ok and place.type is FileType.DIRECTORY:
@@ -118,7 +118,7 @@ class BashkitFiles(Files):
             self._vfs.root.mkdir(place.path)
 
     async def remove(self, path: PurePosixPath | str, *, recursive: bool = False) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         asked, place = self._place(path, follow=False)
         _there(asked, place)
         _not_the_workspace(asked, place)
@@ -127,7 +127,7 @@ class BashkitFiles(Files):
             self._vfs.root.remove(place.path, recursive=recursive)
 
     async def rename(self, source: PurePosixPath | str, target: PurePosixPath | str) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         asked, place = self._place(source, follow=False)
         wanted, goal = self._place(target, follow=False)
         _there(asked, place)
@@ -145,7 +145,7 @@ class BashkitFiles(Files):
             self._vfs.root.rename(place.path, goal.path)
 
     async def symlink(self, path: PurePosixPath | str, target: str) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         if not isinstance(target, str) or not target or "\0" in target:
             raise InvalidArgument("a link's text is a string of at least one character, no NUL")
         asked, place = self._place(path, follow=False)
@@ -156,7 +156,7 @@ class BashkitFiles(Files):
             self._vfs.root.symlink(target, place.path)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
-        await anyio.lowlevel.checkpoint()
+        await self._vfs.ready()
         _check_mode(mode)
         asked, place = self._place(path, follow=True)
         _there(asked, place)
@@ -165,6 +165,7 @@ class BashkitFiles(Files):
             self._vfs.root.chmod(place.path, mode)
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
+        await self._vfs.ready()
         content = memoryview(self._content(path))  # of one moment; at most limits.file_bytes
         for start in range(0, len(content), _CHUNK):
             await anyio.lowlevel.checkpoint()
@@ -187,6 +188,7 @@ class BashkitFiles(Files):
                         f"{str(asked)!r} would be larger than {limit} bytes",
                         details={"limit": limit, **_at(asked)},
                     )
+        await self._vfs.ready()
         self._write(path, bytes(content), mode)
         return len(content)
 

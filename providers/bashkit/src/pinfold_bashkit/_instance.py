@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from typing import TYPE_CHECKING, Final, Literal
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import bashkit
 
 __all__ = ["BashkitInstance"]
+
+_LOG: Final = logging.getLogger("pinfold.bashkit")
 
 #: How much later than ours the interpreter's own timeout strikes: it also ends what is deaf to us,
 #: but alone it would let a script go on for a while.
@@ -199,21 +202,29 @@ class BashkitInstance(Instance):
         run.interpreter.stop()
         run.output.release()
         with anyio.move_on_after(_GRACE_SECONDS):
-            while not run.ended:  # noqa: ASYNC110  # a thread sets it, if it ever does
+            while not run.ended:  # a thread sets it, if it ever does
                 await anyio.sleep(_POLL_SECONDS)
         if not run.ended and not self.vfs.gone:
             await self._abandon()
 
     async def _abandon(self) -> None:
         """Go on with a copy of the files, which nothing of the command can reach."""
-        root, fifos = await anyio.to_thread.run_sync(
-            lambda: self.vfs.copy(workspace=True), limiter=self._threads
-        )
+        async with self.vfs.moving():
+            try:
+                root = await anyio.to_thread.run_sync(self._copied, limiter=self._threads)
+            except Exception:  # noqa: BLE001  # better lost than written to by what has ended
+                _LOG.exception("sandbox %s is given up: its files can't be copied", self.ref.id)
+                self.vfs.destroy()
+            else:
+                if not self.vfs.gone:
+                    self.vfs.root = root
+
+    def _copied(self) -> bashkit.FileSystem:
+        root, fifos = self.vfs.copy(workspace=True)
         if fifos:
             script = ";".join(f"mkfifo {quote(path)}" for path in fifos)
-            Interpreter(attrs.evolve(self._settings, hosts=None), root).run(script, lambda *_: None)
-        if not self.vfs.gone:
-            self.vfs.root = root
+            Interpreter(self._settings, root).run(script, lambda *_: None)
+        return root
 
     def _result(self, run: _Run, dropped: tuple[str, ...], *, streamed: bool) -> ExecResult:
         result, stdout, stderr = run.result, run.output.stdout, run.output.stderr

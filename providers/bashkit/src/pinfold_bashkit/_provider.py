@@ -71,12 +71,14 @@ _LIMITS: Final = Limits(
 
 _DETAILS: Final = Details(
     lacks=(
-        "native processes: commands are bashkit's own, 160 of them; nothing can be installed",
+        "native processes: all commands are bashkit's own, and none can be installed",
         "output beyond 10 MiB per stream: it is dropped and not counted (limit: output)",
         "bytes that are not UTF-8 in the output of a command that was cut off: they become U+FFFD",
         "names with control, bidirectional or zero-width characters: they are refused",
-        "long generators: seq stops at 100,000 lines, yes at 10,000, head -c of /dev/zero at 1 MiB",
+        "endless generators: seq stops at 100,000 lines, yes at 10,000, /dev/zero at 1 MiB",
+        "random bytes: /dev/urandom gives 8 KiB at a time",
         "large buffers: what runs at one time in a pipeline may hold 32 MB (limit: memory)",
+        "modes: they are kept, and nobody is kept out by them",
         "a bound on memory: a script can make this process use as much as it gets",
     )
 )

@@ -9,11 +9,14 @@ not there any more (FS-2).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
+import anyio.lowlevel
 import attrs
 
 from pinfold.errors import InvalidArgument, Lost, NotADirectory, NotFound, OutsideWorkspace
@@ -78,6 +81,7 @@ class Vfs:
 
     def __init__(self, root: FileSystem | None = None) -> None:
         self.changes = 0
+        self._moving: anyio.Event | None = None
         self._temporary = itertools.count()
         self._root: FileSystem | None = root or self.blank()
 
@@ -96,6 +100,22 @@ class Vfs:
     def root(self, root: FileSystem) -> None:
         self._root = root
         self.changes += 1
+
+    async def ready(self) -> None:
+        """Wait until the files may be used; what then happens before the next await is one step."""
+        await anyio.lowlevel.checkpoint()
+        while self._moving is not None:
+            await self._moving.wait()
+
+    @asynccontextmanager
+    async def moving(self) -> AsyncIterator[None]:
+        """Hold file operations back while the root is exchanged, so that none is lost."""
+        self._moving = moved = anyio.Event()
+        try:
+            yield
+        finally:
+            self._moving = None
+            moved.set()
 
     @property
     def gone(self) -> bool:

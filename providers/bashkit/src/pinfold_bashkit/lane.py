@@ -77,7 +77,8 @@ class BashkitLane(Lane):
     provider: Provider = provider
     specs: Sequence[Spec] = tuple(
         Spec(
-            target=Target(kind=Kind.VFS, provider="bashkit"),
+            # So that a listener on this machine's port 80 can prove what an allowlist allows.
+            target=Target(kind=Kind.VFS, provider="bashkit", options={"private_hosts": True}),
             containment=Containment(level=Level.ISOLATED, network=network),
             durability=durability,
         )
@@ -85,7 +86,7 @@ class BashkitLane(Lane):
             (Network(mode=NetworkMode.DENY), Durability.CHECKPOINTED),
             (Network(mode=NetworkMode.DENY), Durability.NONE),
             (
-                Network(mode=NetworkMode.ALLOWLIST, allowed_hosts=(HostPattern("example.com"),)),
+                Network(mode=NetworkMode.ALLOWLIST, allowed_hosts=(HostPattern("localhost"),)),
                 Durability.CHECKPOINTED,
             ),
         )
