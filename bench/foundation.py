@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from bashkit import Bash
+from bashkit import Bash, ExecutionProfile
 
 import pinfold
 from bench.harness import Way, compare, figure
@@ -101,7 +101,7 @@ def listing() -> dict[str, Any]:
 async def execs() -> dict[str, Any]:
     """`echo hi`, isolated from the commands before it, without blocking the event loop."""
     number = 300
-    bash = Bash(cwd="/tmp", max_commands=100_000)
+    bash = Bash(cwd="/tmp", profile=ExecutionProfile.Interactive)
     async with pinfold.open(VFS) as box:
 
         async def subprocess_bash() -> None:

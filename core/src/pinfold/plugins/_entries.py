@@ -14,6 +14,9 @@ from pinfold.spec import CONTRACT
 
 __all__ = ["IMPORT_DEADLINE_SECONDS", "Entries", "Loaded", "Problem", "contract_problem"]
 
+#: What nearly every plugin says.
+_USUAL = ">=1.0,<2"
+
 #: How long a listing waits for a plugin's import before it says so and goes on.
 IMPORT_DEADLINE_SECONDS = 5.0
 
@@ -149,6 +152,8 @@ def _dists(points: Iterable[Any]) -> tuple[str, ...]:
 
 def contract_problem(name: str, contract: str) -> Problem | None:
     """Say whether a plugin built for `contract`, a version specifier, fits this core (PR-6)."""
+    if contract == _USUAL:  # spares every start-up the import
+        return None
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:

@@ -103,6 +103,12 @@ class Hooks:
                 # The type alone: the text may hold what the event holds (EV-3).
                 _log.warning("plugin %s failed in %s: %s", plugin, hook, type(exc).__name__)
 
+    @property
+    def audits(self) -> bool:
+        """Whether anybody listens to audit records; without a listener none needs to be made."""
+        self.load()
+        return bool(self._manager.hook.pinfold_audit.get_hookimpls())
+
     def connection(self, name: str) -> Mapping[str, str | Secret] | None:
         """Ask for a connection's values; the first answer counts.
 

@@ -44,11 +44,11 @@ class EphemeralLife(Life):
         self._claim = claim
         self._events: list[Event] = []
         self._closing = anyio.Lock()
+        self._active_ns = runtime.clock.now_ns()
         self._state = LiveState(
             desired=DesiredState.READY,
             observed=ObservedState.PROVISIONING,
             generation=1,
-            last_activity_at=runtime.now(),
             features=instance.features,
             details=instance.details,
         )
@@ -108,25 +108,31 @@ class EphemeralLife(Life):
         return self._state
 
     async def look(self) -> LiveState:
-        return self._state
+        return attrs.evolve(self._state, last_activity_at=self._runtime.rfc3339(self._active_ns))
 
     async def events(self) -> tuple[Event, ...]:
         return tuple(self._events)
 
     async def call(self, work: Callable[[Instance], Awaitable[T]], *, mutates: bool = False) -> T:
-        async with self.operation(mutates=mutates) as instance:
-            return await work(instance)
+        self._refuse()
+        try:
+            with typed_errors():
+                return await work(self._instance)
+        finally:
+            self._active_ns = self._runtime.clock.now_ns()
 
     @asynccontextmanager
     async def operation(self, *, mutates: bool = False) -> AsyncIterator[Instance]:
-        if self._state.observed is not ObservedState.READY:
-            raise Conflict(f"the sandbox is {self._state.observed}", hint="open another one")
-        self._set(last_activity_at=self._runtime.now())
+        self._refuse()
         try:
             with typed_errors():
                 yield self._instance
         finally:
-            self._set(last_activity_at=self._runtime.now())
+            self._active_ns = self._runtime.clock.now_ns()
+
+    def _refuse(self) -> None:
+        if self._state.observed is not ObservedState.READY:
+            raise Conflict(f"the sandbox is {self._state.observed}", hint="open another one")
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):

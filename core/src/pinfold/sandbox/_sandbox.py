@@ -256,31 +256,31 @@ class Sandbox:
         return await self._life.call(work)
 
     async def _exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
-        facts: dict[str, Any] = {
-            "argv": None if request.argv is None else list(request.argv),
-            "shell": request.shell,
-            "cwd": str(request.cwd),
-            "env_names": sorted(request.env),
-        }
+        outcome: dict[str, Any] = {}
         try:
             result = await self._life.call(lambda it: it.exec(request, sink), mutates=True)
+            outcome = {"exit_code": result.exit_code, "timed_out": result.timed_out}
         except OutcomeUnknown:
-            self._audit(AuditAction.EXEC, {**facts, "exit_code": None, "outcome": "unknown"})
+            outcome = {"outcome": "unknown"}
             raise
         except PinfoldError as exc:
             if exc.effect is not Effect.NONE:  # refused before the start leaves no record
-                self._audit(AuditAction.EXEC, {**facts, "exit_code": None, "outcome": exc.code})
+                outcome = {"outcome": exc.code}
             raise
         except anyio.get_cancelled_exc_class():
-            self._audit(AuditAction.EXEC, {**facts, "exit_code": None, "outcome": "cancelled"})
+            outcome = {"outcome": "cancelled"}
             raise
-        self._audit(
-            AuditAction.EXEC,
-            {**facts, "exit_code": result.exit_code, "timed_out": result.timed_out},
-        )
-        return attrs.evolve(result, generation=self._life.known.generation)
+        finally:
+            if outcome and self._runtime.hooks.audits:
+                self._audit(AuditAction.EXEC, {**_facts(request), **outcome})
+        generation = self._life.known.generation
+        if result.generation == generation:
+            return result
+        return attrs.evolve(result, generation=generation)
 
     def _audit(self, action: AuditAction, data: Mapping[str, Any]) -> None:
+        if not self._runtime.hooks.audits:
+            return
         facts = {key: value for key, value in data.items() if value is not None}
         self._runtime.audit(action, self.id, self._life.known.generation, facts)
 
@@ -325,6 +325,15 @@ class Sandbox:
 
     def __repr__(self) -> str:
         return f"<Sandbox {self.id} {self.name} {self._life.known.observed}>"
+
+
+def _facts(request: ExecRequest) -> dict[str, Any]:
+    return {
+        "argv": None if request.argv is None else list(request.argv),
+        "shell": request.shell,
+        "cwd": str(request.cwd),
+        "env_names": sorted(request.env),
+    }
 
 
 class _Counted(Terminal):
