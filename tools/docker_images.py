@@ -163,7 +163,12 @@ def request(host: str, method: str, path: str, body: object = None) -> tuple[int
 
 
 def import_image(
-    host: str, tag: str, tar: object, *, env: tuple[str, ...] = (), changes: tuple[str, ...] = ()
+    host: str,
+    tag: str,
+    tar: object,
+    *,
+    env: tuple[str, ...] = (),
+    changes: tuple[str, ...] = (),
 ) -> str:
     """Import a tar as an image and return the image's id."""
     settings = [f"ENV {line}" for line in (f"PATH={SEARCH_PATH}", *env)] + list(changes)

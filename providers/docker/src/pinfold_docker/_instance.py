@@ -89,8 +89,11 @@ class DockerInstance(Instance, Pausable, Terminals):
         self._oom_nanoseconds = 0
         self._destroyed = False
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> bool:
         """Learn how the container is, and equip it if it runs.
+
+        Returns:
+            Whether it runs.
 
         Raises:
             Lost, Unreachable, Unavailable: it can't be used.
@@ -99,7 +102,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         state = facts["State"]
         if not state.get("Running"):
             self._inner = None
-            return
+            return False
         if self._inner is None or state["StartedAt"] != self._started_at:
             self._inner = None  # what was made of an earlier start is of no use
             self._inner = inner = _Inner(self.ref, await self._outfit())
@@ -107,6 +110,7 @@ class DockerInstance(Instance, Pausable, Terminals):
             self.features = inner.features
             lacks = (*self._lacks, *inner.details.lacks)
             self.details = attrs.evolve(inner.details, lacks=lacks)
+        return True
 
     @property
     def _running(self) -> _Inner:

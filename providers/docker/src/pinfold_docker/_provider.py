@@ -56,6 +56,7 @@ CLEAN_UP_SECONDS: Final = 20.0
 #: A create that was cancelled is waited for, so that what it made is known and removed.
 EFFECT_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 15.0
+NOT_FOUND: Final = 127
 
 
 class DockerProvider(Provider):
@@ -126,7 +127,8 @@ class DockerProvider(Provider):
         try:
             await self._make(engine, name, pinned, ctx, facts)
             instance = self._instance(engine, ref, pinned, ctx, facts)
-            await instance.refresh()
+            if not await instance.refresh():
+                raise await _why_stopped(engine, name, options_of(spec).image)
         except BaseException as exc:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True), suppress(PinfoldError):
                 await self.destroy(ref)
@@ -178,10 +180,7 @@ class DockerProvider(Provider):
                 await self._seeder.seed(
                     engine, name, image=image.id, user=options.user, labels=labels
                 )
-            try:
-                await engine.call("POST", "containers", name, "start")
-            except EngineError as exc:
-                raise _start_failure(exc, options.image) from None
+            await engine.call("POST", "containers", name, "start")
         await anyio.lowlevel.checkpoint()
 
     async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
@@ -350,33 +349,31 @@ async def _require_quota(engine: Engine) -> None:
     await _remove_one(engine, "volumes", name)
 
 
-def _start_failure(exc: EngineError, image: str) -> PinfoldError:
-    text = exc.message
-    if "/bin/sh" in text and ("no such file" in text or "not found" in text):
-        return SpecInvalid(
-            [
-                Fault(
-                    pointer="/target/options/image",
-                    code="no_shell",
-                    message=f"the image {image!r} has no /bin/sh, by which everything is done",
-                    hint="use an image that has a POSIX shell and the commands of busybox",
-                )
-            ]
-        )
-    if "exec format error" in text:
-        return SpecInvalid(
-            [
-                Fault(
-                    pointer="/target/options/image",
-                    code="wrong_platform",
-                    message=f"the engine can't run the programs of {image!r}",
-                    hint="use an image for the engine's own platform",
-                )
-            ]
-        )
-    if "no space left" in text:
-        return NoSpace(f"the engine has no room: {text}")
-    return _unavailable(exc)
+async def _why_stopped(engine: Engine, name: str, image: str) -> PinfoldError:
+    """Say why a container has ended at once: it was to run /bin/sh, and that to run sleep."""
+
+    async def has(path: str) -> bool:
+        try:
+            await engine.call("HEAD", "containers", name, "archive", query={"path": path})
+        except EngineError:
+            return False
+        return True
+
+    found = await engine.call("GET", "containers", name, "json")
+    code = found["State"]["ExitCode"]
+    if not await has("/bin/sh"):
+        kind, message = "no_shell", f"the image {image!r} has no /bin/sh, and all is done by it"
+        hint = "use an image that has a POSIX shell and the commands of busybox"
+    elif code == NOT_FOUND:
+        kind, message = "no_tools", f"the image {image!r} lacks the command sleep"
+        hint = "use an image that has the commands of busybox"
+    else:
+        kind = "wrong_platform"
+        message = f"the engine can't run /bin/sh of {image!r}: it ended with {code}"
+        hint = "use an image for the engine's own platform"
+    return SpecInvalid(
+        [Fault(pointer="/target/options/image", code=kind, message=message, hint=hint)]
+    )
 
 
 def _unavailable(exc: EngineError) -> PinfoldError:
