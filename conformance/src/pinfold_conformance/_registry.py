@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -159,7 +160,7 @@ def all_checks() -> tuple[Check, ...]:
 
 
 def find(patterns: Iterable[str]) -> Iterator[Check]:
-    """Yield the checks that patterns name: an id, a clause, or a beginning with `*`.
+    """Yield the checks that patterns name: an id, a clause, or a shell pattern (`EX-*`).
 
     Raises:
         LookupError: a pattern names none.
@@ -173,7 +174,7 @@ def find(patterns: Iterable[str]) -> Iterator[Check]:
             for one in checks
             if one.id == pattern
             or pattern in one.clauses
-            or (pattern.endswith("*") and one.id.startswith(pattern[:-1]))
+            or fnmatchcase(one.id, pattern)
         }
         if not hits:
             raise LookupError(f"no check is named by {pattern!r}")

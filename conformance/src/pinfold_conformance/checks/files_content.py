@@ -103,7 +103,7 @@ async def ranges(case: Case) -> None:
     await case.files.write(path, data)
     for offset, length in (
         (0, None), (0, 0), (0, 1), (1, 1), (9_999, 1), (9_999, 100), (10_000, 1), (10_001, 5),
-        (5_000, None), (4_096, 4_096), (123, 7_777), (10_000, None), (2**40, 1), (0, 2**40),
+        (5_000, None), (4_096, 4_096), (123, 7_777), (10_000, None), (2**40, 1),
     ):  # fmt: skip
         end = None if length is None else offset + length
         found = await case.files.read(path, offset=offset, length=length)
