@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shlex
 import subprocess
 import sys
 import threading
@@ -112,6 +113,24 @@ async def execs() -> dict[str, Any]:
             if result.exit_code or result.stdout != "hi\n":
                 raise AssertionError(result)
 
+        async def with_care(script: str) -> None:
+            # What the contract asks for, written by hand: a deadline that keeps what was written
+            # so far, quoting, a cwd, no variable from the command before.
+            parts: list[str] = []
+
+            def run() -> Any:
+                quoted = shlex.quote(script)
+                return bash.execute_sync(
+                    f"cd /tmp && bash -c {quoted}", on_output=lambda out, _: parts.append(out)
+                )
+
+            with anyio.move_on_after(120) as scope:
+                result = await to_thread.run_sync(run, abandon_on_cancel=True)
+            if scope.cancelled_caught:
+                bash.cancel()
+            if result.exit_code or "".join(parts) != "hi\n":
+                raise AssertionError(result)
+
         async def ours() -> None:
             result = await box.exec(shell="echo hi")
             if result.exit_code or result.stdout != b"hi\n":
@@ -129,8 +148,8 @@ async def execs() -> dict[str, Any]:
                 "bashkit: one isolated `echo hi`",
                 [
                     Way(
-                        name="by hand: bash -c in a worker thread",
-                        run=way(lambda: by_hand("bash -c 'echo hi'"), number),
+                        name="by hand: bash -c, deadline, partial output",
+                        run=way(lambda: with_care("echo hi"), number),
                         number=number,
                     ),
                     Way(
@@ -138,6 +157,11 @@ async def execs() -> dict[str, Any]:
                         run=way(ours, number),
                         number=number,
                         limit=1.3,
+                    ),
+                    Way(
+                        name="by hand, and no more: bash -c in a worker thread",
+                        run=way(lambda: by_hand("bash -c 'echo hi'"), number),
+                        number=number,
                     ),
                     Way(
                         name="by hand: a subshell in a worker thread",

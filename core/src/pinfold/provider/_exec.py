@@ -48,6 +48,8 @@ def _argv(value: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _cwd(value: PurePosixPath | str) -> PurePosixPath:
+    if value is WORKSPACE:
+        return WORKSPACE
     if not isinstance(value, (str, PurePosixPath)):
         raise InvalidArgument("cwd is a path")
     return PurePosixPath(value)
@@ -221,10 +223,11 @@ def check_exec(
         OutsideWorkspace: the cwd lies elsewhere.
         TooLarge: one past a limit.
     """
-    guest_path(request.cwd, roots, what="cwd")
-    env_bytes = sum(len(k) + len(os_encode(v)) + 2 for k, v in request.env.items())
+    if request.cwd is not WORKSPACE:
+        guest_path(request.cwd, roots, what="cwd")
+    env_bytes = sum(len(k) + _size(v) + 2 for k, v in request.env.items()) if request.env else 0
     words = request.argv if request.argv is not None else (request.shell or "",)
-    sizes = [len(os_encode(word)) for word in words]
+    sizes = [_size(word) for word in words]
     _at_most("one argument", max(sizes), limits.argv_element_bytes)
     _at_most("argv and env together", sum(sizes) + len(sizes) + env_bytes, limits.argv_env_bytes)
     _at_most("stdin", len(request.stdin), limits.stdin_bytes)
@@ -244,9 +247,9 @@ def check_exec(
                 )
 
 
-def os_encode(text: str) -> bytes:
-    """Return the bytes that a guest sees for `text`."""
-    return text.encode("utf-8", "surrogateescape")
+def _size(text: str) -> int:
+    """Return how many bytes a guest sees for `text`."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogateescape"))
 
 
 def _at_most(what: str, size: int, limit: int) -> None:
@@ -267,6 +270,8 @@ def guest_env(
         request: the command.
         own: pinfold's own variables, `PINFOLD_WORKSPACE` and the like; they win.
     """
+    if not request.env:
+        return dict(own), ()
     dropped = tuple(sorted(name for name in request.env if name.startswith(_OWN_PREFIX)))
     env = {name: value for name, value in request.env.items() if name not in dropped}
     return {**env, **own}, dropped

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import builtins
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
 from enum import StrEnum
 from pathlib import PurePosixPath
 
@@ -267,20 +275,23 @@ class Files(ABC):
         Raises: as `upload`, `make_directory` and `symlink`, at the first that fails.
         """
         root, count = PurePosixPath(path), 0
-        async for item in _each(items):
-            place = root / item.path
-            if item.type is FileType.DIRECTORY:
-                await self.make_directory(place)
-                if item.mode is not None:
-                    await self.chmod(place, item.mode)
-            elif item.type is FileType.SYMLINK:
-                await self._replace_link(place, item.link or "")
-            else:
-                await self.upload(
-                    place, _none() if item.chunks is None else item.chunks, mode=item.mode
-                )
-            count += 1
+        async with aclosing(_each(items)) as each:
+            async for item in each:
+                await self._put(root / item.path, item)
+                count += 1
         return count
+
+    async def _put(self, place: PurePosixPath, item: TreeItem) -> None:
+        if item.type is FileType.DIRECTORY:
+            await self.make_directory(place)
+            if item.mode is not None:
+                await self.chmod(place, item.mode)
+        elif item.type is FileType.SYMLINK:
+            await self._replace_link(place, item.link or "")
+        else:
+            await self.upload(
+                place, _none() if item.chunks is None else item.chunks, mode=item.mode
+            )
 
     async def _replace_link(self, path: PurePosixPath, target: str) -> None:
         try:
@@ -290,7 +301,9 @@ class Files(ABC):
             await self.symlink(path, target)
 
 
-async def _each(items: AsyncIterable[TreeItem] | Iterable[TreeItem]) -> AsyncIterator[TreeItem]:
+async def _each(
+    items: AsyncIterable[TreeItem] | Iterable[TreeItem],
+) -> AsyncGenerator[TreeItem, None]:
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
