@@ -142,11 +142,18 @@ class Engine:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it as a crash would; its containerd goes on, as it would then."""
+        """End it as a crash would; the kernel ends its containerd with it."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
+        pidfile = self.folder / "exec/containerd/containerd.pid"
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        with contextlib.suppress(OSError, ValueError):
+            stat = Path(f"/proc/{int(pidfile.read_text())}/stat")
+            while ") Z" not in stat.read_text() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        pidfile.unlink(missing_ok=True)  # a dead one that nobody reaps passes for alive
 
     def stop(self) -> None:
         """End it and its containers."""
@@ -158,11 +165,6 @@ class Engine:
                 self._process.kill()
                 self._process.wait()
             self._process = None
-        pidfile = self.folder / "exec/containerd/containerd.pid"
-        with contextlib.suppress(OSError, ValueError):  # left by a killed dockerd
-            pid = int(pidfile.read_text())
-            if b"containerd" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGTERM)
 
     def remove(self) -> None:
         """Stop it and remove its folder."""
