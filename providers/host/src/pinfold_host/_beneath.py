@@ -23,6 +23,7 @@ from pinfold_host._linux import O_PATH, openat2_or_none
 __all__ = ["Escape", "Place", "Root", "Roots"]
 
 _MAX_LINKS = 40
+_MAX_PATH = 4000  # PATH_MAX, with room
 _MAX_RACES = 1000
 _RACED = frozenset({errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.EAGAIN, errno.ENOENT})
 
@@ -138,16 +139,18 @@ class Roots:
         Raises:
             OSError: as open; ELOOP or ENOTDIR for a link.
         """
-        fd = self.roots[0].fd
+        steps = [part for part in path.split(b"/") if part] or [b"."]
         if self._openat2 is not None:
-            return self._openat2(fd, path, flags, follow=False)
-        parts = [part for part in path.split(b"/") if part] or [b"."]
+            steps = list(_stretches(steps))
         held: int | None = None
         try:
-            for index, part in enumerate(parts):
-                last = index == len(parts) - 1
-                wanted = flags if last else O_PATH | os.O_DIRECTORY
-                fd = os.open(part, wanted | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            for index, step in enumerate(steps):
+                wanted = flags if index == len(steps) - 1 else O_PATH | os.O_DIRECTORY
+                base = self.roots[0].fd if held is None else held
+                if self._openat2 is not None:
+                    fd: int = self._openat2(base, step, wanted, follow=False)
+                else:
+                    fd = os.open(step, wanted | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=base)
                 if held is not None:
                     os.close(held)
                 held = fd
@@ -155,7 +158,7 @@ class Roots:
             if held is not None:
                 os.close(held)
             raise
-        return fd
+        return -1 if held is None else held
 
     @contextlib.contextmanager
     def at(self, path: PurePosixPath) -> Iterator[Place]:
@@ -218,6 +221,17 @@ class Roots:
             yield walk.to(rest, follow=follow, make_parents=make_parents)
         finally:
             walk.close()
+
+
+def _stretches(parts: Sequence[bytes]) -> Iterator[bytes]:
+    """Join names to paths as long as one call takes."""
+    stretch = b""
+    for part in parts:
+        if stretch and len(stretch) + len(part) >= _MAX_PATH:
+            yield stretch
+            stretch = b""
+        stretch = stretch + b"/" + part if stretch else part
+    yield stretch
 
 
 def _is_link(place: Place) -> bool:

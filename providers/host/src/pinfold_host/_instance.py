@@ -83,6 +83,7 @@ class Held:
         place: its folder.
         roots: what may be reached by file operations, the workspace first.
         owner: whose its files are, uid and gid; null for this process's user.
+        network: how the network is had, a word of `Network`; empty where it is the host's own.
         launcher: holds the boundary at level native.
         drain: reads on for jobs that outlive their exec.
         gate: closed while a restore is under way.
@@ -91,6 +92,7 @@ class Held:
     place: Place
     roots: Roots
     owner: int | None = None
+    network: str = ""
     launcher: Launcher | None = None
     drain: Drain = attrs.field(factory=Drain)
     gate: Gate = attrs.field(factory=Gate)
@@ -117,6 +119,31 @@ class HostInstance(PosixTerminalInstance):
         super().__init__(ref, equipment)
         self._held = held
         self._is_destroyed = False
+
+    @property
+    def place(self) -> Place:
+        """Its folder."""
+        return self._held.place
+
+    @property
+    def roots(self) -> Roots:
+        """Where its workspace and writable roots are."""
+        return self._held.roots
+
+    @property
+    def owner(self) -> int | None:
+        """Whose its files are; null for this process's user."""
+        return self._held.owner
+
+    @property
+    def network(self) -> str:
+        """How its network is had; empty where it is the host's own."""
+        return self._held.network
+
+    async def end_jobs(self) -> bool:
+        """End what commands have left running; say whether there was anything."""
+        guest = self.equipment.guest
+        return isinstance(guest, (LocalGuest, NativeGuest)) and await guest.end_jobs()
 
     async def status(self) -> InstanceStatus:
         """Look whether the workspace and the boundary are there."""
@@ -177,7 +204,13 @@ async def make_native(
         place.write(attrs.evolve(record, launcher=(launcher.pid, start_time(launcher.pid))))
         roots = [_root(WORKSPACE, WORKSPACE, place.workspace)]
         roots += [_root(root, root, place.folder / name) for name, root in named]
-        held = Held(place=place, roots=Roots(roots), owner=record.uid, launcher=launcher)
+        held = Held(
+            place=place,
+            roots=Roots(roots),
+            owner=record.uid,
+            network=network,
+            launcher=launcher,
+        )
         options = _options(spec)
         passed = {name: os.environ[name] for name in options.pass_env if name in os.environ}
         guest = NativeGuest(

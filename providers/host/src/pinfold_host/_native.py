@@ -333,6 +333,8 @@ class _NativeChild(Child):
                 self._pidfd = received[0]
             elif kind == b"r":
                 fds = received
+            elif kind == b"x":  # it may well have ended before we are told of its init
+                self._status = os.waitstatus_to_exitcode(code)
             elif kind == b"n":
                 raise _BadCwd(code, text)
             elif kind == b"f":

@@ -37,7 +37,8 @@ __all__ = ["Restore", "escaping_links"]
 
 _VERSION: Final = 1
 _NAME_BYTES: Final = 255
-_PATH_BYTES: Final = 4000
+_PATH_BYTES: Final = 8192
+_LINK_BYTES: Final = 4095
 _INLINE_BYTES: Final = 256 * 1024
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
@@ -334,7 +335,7 @@ def _reason(entry: Entry, known: dict[str, FileType]) -> str:
         return "has no sensible mode"
     if entry.type is FileType.OTHER:
         return "is no file, directory or link"
-    if entry.type is FileType.SYMLINK and not (0 < len(link) < _PATH_BYTES and b"\0" not in link):
+    if entry.type is FileType.SYMLINK and not (0 < len(link) <= _LINK_BYTES and b"\0" not in link):
         return "is a link with a text that can't be"
     return ""
 

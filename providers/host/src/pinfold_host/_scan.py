@@ -22,6 +22,8 @@ __all__ = ["file_type", "open_even_closed", "read_blobs", "scan", "token_of"]
 _RACY_NS: Final = 2_000_000_000
 _CHUNK_BYTES: Final = 1024 * 1024
 _TRIES: Final = 3
+#: Deeper trees than this are an attack on whoever reads them, not work.
+_MAX_PATH: Final = 8192
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 _BATCH_FILES: Final = 256
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
@@ -33,7 +35,7 @@ def scan(roots: Roots, since: ScanState | None) -> Scan:
     """Return every entry of the workspace.
 
     Raises:
-        InvalidArgument: a path is longer than the system lets it be opened.
+        InvalidArgument: it is nested beyond any use.
         OSError: something could not be read.
     """
     return _Scanner(roots, since or ScanState()).run()
@@ -118,13 +120,11 @@ class _Scanner:
         self._pending = [""]
         while self._pending:
             path = self._pending.pop()
+            if len(path) > _MAX_PATH:
+                raise InvalidArgument(f"{path[:200]!r}… is nested too deeply to be checkpointed")
             try:
                 fd = self._roots.open_inner(os.fsencode(path), _DIRECTORY)
             except OSError as error:
-                if error.errno == errno.ENAMETOOLONG:
-                    raise InvalidArgument(
-                        f"{path[:200]!r}… is nested too deeply to be checkpointed"
-                    ) from error
                 if path and error.errno in _GONE:
                     continue
                 raise
