@@ -6,9 +6,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from pathlib import PurePosixPath
 from typing import Any
 
+from pinfold._tasks import iterating
 from pinfold.errors import PinfoldError
 from pinfold.events import AuditAction
 from pinfold.provider import Files, FileStat, TreeItem
+from pinfold.sandbox._callers import CallersError
 from pinfold.sandbox._life import Life
 
 __all__ = ["SandboxFiles"]
@@ -66,8 +68,11 @@ class SandboxFiles(Files):
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
         size = 0
-        async with self._operation() as instance:
-            async for chunk in instance.files.download(path):
+        async with (
+            self._operation() as instance,
+            iterating(instance.files.download(path)) as chunks,
+        ):
+            async for chunk in chunks:
                 size += len(chunk)
                 yield chunk
         self._audit(AuditAction.FILE_READ, path, size)
@@ -79,8 +84,10 @@ class SandboxFiles(Files):
         *,
         mode: int | None = None,
     ) -> int:
-        async with self._operation(mutates=True) as instance:
-            size = await instance.files.upload(path, chunks, mode=mode)
+        own = CallersError()
+        with own.raised():
+            async with self._operation(mutates=True) as instance:
+                size = await instance.files.upload(path, own.chunks(chunks), mode=mode)
         self._audit(AuditAction.FILE_WRITE, path, size)
         return size
 
@@ -105,8 +112,11 @@ class SandboxFiles(Files):
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
         size = 0
-        async with self._operation() as instance:
-            async for item in instance.files.download_tree(path):
+        async with (
+            self._operation() as instance,
+            iterating(instance.files.download_tree(path)) as items,
+        ):
+            async for item in items:
                 size += item.size
                 yield item
         self._audit(AuditAction.FILE_READ, path, size)
@@ -116,7 +126,9 @@ class SandboxFiles(Files):
         path: PurePosixPath | str,
         items: AsyncIterable[TreeItem] | Iterable[TreeItem],
     ) -> int:
-        async with self._operation(mutates=True) as instance:
-            count = await instance.files.upload_tree(path, items)
+        own = CallersError()
+        with own.raised():
+            async with self._operation(mutates=True) as instance:
+                count = await instance.files.upload_tree(path, own.items(items))
         self._audit(AuditAction.FILE_WRITE, path, 0)
         return count

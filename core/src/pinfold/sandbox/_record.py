@@ -12,23 +12,27 @@ from pinfold.connections import scrub
 from pinfold.errors import (
     AlreadyExists,
     Conflict,
+    Effect,
     InvalidArgument,
     Locked,
     NotFound,
     StaleGeneration,
+    Unavailable,
 )
 from pinfold.events import Event, EventType
 from pinfold.provider import InstanceRef
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._states import DesiredState, ObservedState
 from pinfold.spec import PinnedSpec, from_json, to_json
-from pinfold.state import Delete, JournalEntry, NewEntry, Put, StateStore
+from pinfold.state import Delete, JournalEntry, NewEntry, Put, StateStore, Written
 from pinfold.views import ResolvedFrom
 
 __all__ = ["Claim", "Records", "SandboxRecord", "Stored"]
 
 VERSION: Final = 1
 _TRIES: Final = 100
+#: Seconds between tries of a write that the store could not take.
+_PAUSES: Final = (0.01, 0.1)
 
 
 @attrs.frozen(kw_only=True)
@@ -137,7 +141,7 @@ class Records:
             AlreadyExists: a sandbox of that name is there.
         """
         try:
-            written = await self.state.write(
+            written = await self._write(
                 [
                     Put(kind="sandbox", key=record.id, value=to_json(record), expect=0),
                     Put(kind="name", key=record.name, value={"id": record.id}, expect=0),
@@ -172,7 +176,7 @@ class Records:
             name = await self.state.get("name", record.name)
             if name is not None and name.value.get("id") == record.id:
                 changes.append(Delete(kind="name", key=record.name, expect=name.version))
-        written = await self.state.write(
+        written = await self._write(
             changes, [self._entry(record, kind, data) for kind, data in events]
         )
         self._tell(written.entries)
@@ -219,6 +223,17 @@ class Records:
             found += [_event(entry) for entry in page]
             after = page[-1].id
         return tuple(found)
+
+    async def _write(self, changes: Sequence[Put | Delete], journal: Sequence[NewEntry]) -> Written:
+        """Write, and again where the store says that nothing happened and that again may help."""
+        for pause in _PAUSES:
+            try:
+                return await self.state.write(changes, journal)
+            except (Unavailable, Locked) as exc:
+                if not exc.retryable or exc.effect is not Effect.NONE:
+                    raise
+                await anyio.sleep(pause)
+        return await self.state.write(changes, journal)
 
     def _entry(self, record: SandboxRecord, kind: EventType, data: Mapping[str, Any]) -> NewEntry:
         return NewEntry(

@@ -30,6 +30,7 @@ from pinfold.provider import (
     Terminals,
     TerminalSize,
 )
+from pinfold.sandbox._callers import CallersError
 from pinfold.sandbox._files import SandboxFiles
 from pinfold.sandbox._life import Life
 from pinfold.sandbox._runtime import Runtime
@@ -219,24 +220,29 @@ class Sandbox:
         if argv is not None or env or PurePosixPath(cwd) != WORKSPACE:
             request = ExecRequest(argv=argv or ["sh"], cwd=cwd, env=env)
         start, moved = self._runtime.clock.monotonic(), [0, 0]
-        async with self._life.operation(mutates=True) as instance:
-            if not isinstance(instance, Terminals):
-                raise Unimplemented("this target has no terminals", hint="see its capability pty")
-            inner = await instance.open_terminal(request, size)
-            self._audit(AuditAction.ATTACH, {"argv": None if argv is None else list(argv)})
-            try:
-                yield _Counted(inner, moved)
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await inner.aclose()
-                self._audit(
-                    AuditAction.DETACH,
-                    {
-                        "seconds": round(self._runtime.clock.monotonic() - start, 3),
-                        "bytes_in": moved[0],
-                        "bytes_out": moved[1],
-                    },
-                )
+        own = CallersError()
+        with own.raised():
+            async with self._life.operation(mutates=True) as instance:
+                if not isinstance(instance, Terminals):
+                    raise Unimplemented(
+                        "this target has no terminals", hint="see its capability pty"
+                    )
+                inner = await instance.open_terminal(request, size)
+                self._audit(AuditAction.ATTACH, {"argv": None if argv is None else list(argv)})
+                try:
+                    with own.kept():
+                        yield _Counted(inner, moved)
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await inner.aclose()
+                    self._audit(
+                        AuditAction.DETACH,
+                        {
+                            "seconds": round(self._runtime.clock.monotonic() - start, 3),
+                            "bytes_in": moved[0],
+                            "bytes_out": moved[1],
+                        },
+                    )
 
     async def expose(self, port: int) -> Endpoint:
         """Make a port of the sandbox reachable, and say where.
