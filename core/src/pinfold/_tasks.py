@@ -1,14 +1,30 @@
-"""A background task for the length of a block, without exception groups around its errors."""
+"""Tasks and iterators that end with the block that uses them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
-__all__ = ["background"]
+__all__ = ["background", "iterating"]
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def iterating(items: AsyncIterable[T]) -> AsyncIterator[AsyncIterable[T]]:
+    """Close an iterator that can be closed at the end of the block, however far it was read.
+
+    A generator that is left to the garbage collector ends at any time, in any task.
+    """
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            with anyio.CancelScope(shield=True):
+                await items.aclose()
 
 
 @asynccontextmanager

@@ -277,28 +277,28 @@ class Files(ABC):
         root, count = PurePosixPath(path), 0
         async with aclosing(_each(items)) as each:
             async for item in each:
-                await self._put(root / item.path, item)
+                await _put(self, root / item.path, item)
                 count += 1
         return count
 
-    async def _put(self, place: PurePosixPath, item: TreeItem) -> None:
-        if item.type is FileType.DIRECTORY:
-            await self.make_directory(place)
-            if item.mode is not None:
-                await self.chmod(place, item.mode)
-        elif item.type is FileType.SYMLINK:
-            await self._replace_link(place, item.link or "")
-        else:
-            await self.upload(
-                place, _none() if item.chunks is None else item.chunks, mode=item.mode
-            )
 
-    async def _replace_link(self, path: PurePosixPath, target: str) -> None:
-        try:
-            await self.symlink(path, target)
-        except AlreadyExists:
-            await self.remove(path)
-            await self.symlink(path, target)
+async def _put(files: Files, place: PurePosixPath, item: TreeItem) -> None:
+    if item.type is FileType.DIRECTORY:
+        await files.make_directory(place)
+        if item.mode is not None:
+            await files.chmod(place, item.mode)
+    elif item.type is FileType.SYMLINK:
+        await _put_link(files, place, item.link or "")
+    else:
+        await files.upload(place, _none() if item.chunks is None else item.chunks, mode=item.mode)
+
+
+async def _put_link(files: Files, path: PurePosixPath, target: str) -> None:
+    try:
+        await files.symlink(path, target)
+    except AlreadyExists:
+        await files.remove(path)
+        await files.symlink(path, target)
 
 
 async def _each(
