@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-import attrs
-
 from pinfold.provider import (
     Blob,
     Entry,
@@ -27,6 +25,14 @@ from pinfold.provider import (
 PIECE = 2**20
 
 
+def nothing(path: str) -> None:
+    pass
+
+
+def same(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    return entries
+
+
 class FolderTree(Tree):
     """The workspace is `root`; what a restore stages is beside it.
 
@@ -34,7 +40,7 @@ class FolderTree(Tree):
         hashed: paths that scans read, in order.
         sent: paths that reads sent, in order.
         before_read: called with a path just before it is sent, to change the file under way.
-        peak: the most bytes that were held between a piece and the next.
+        entries_hook: what a scan says instead of the entries that it found.
     """
 
     def __init__(self, root: Path) -> None:
@@ -42,8 +48,8 @@ class FolderTree(Tree):
         root.mkdir(parents=True, exist_ok=True)
         self.hashed: list[str] = []
         self.sent: list[str] = []
-        self.before_read: Callable[[str], None] = lambda path: None
-        self.entries_hook: Callable[[tuple[Entry, ...]], tuple[Entry, ...]] = lambda e: e
+        self.before_read: Callable[[str], None] = nothing
+        self.entries_hook: Callable[[tuple[Entry, ...]], tuple[Entry, ...]] = same
 
     async def scan(self, since: ScanState | None = None) -> Scan:
         started = time.time_ns()
@@ -76,7 +82,7 @@ class FolderTree(Tree):
                                 path=path,
                                 type=FileType.SYMLINK,
                                 mode=mode,
-                                link=os.readlink(self.root / path),
+                                link=str((self.root / path).readlink()),
                                 mtime_ns=info.st_mtime_ns,
                             )
                         )
@@ -179,21 +185,15 @@ class FolderTree(Tree):
 def contents(root: Path) -> dict[str, object]:
     """All that CP-2 speaks of, by path: mode and bytes, mode, or a link's text."""
     found: dict[str, object] = {}
-    for folder, folders, files in os.walk(os.fsencode(root)):
+    for folder, folders, files in os.walk(root):
         for name in [*folders, *files]:
-            place = os.path.join(folder, name)
-            path = os.fsdecode(os.path.relpath(place, os.fsencode(root)))
-            info = os.lstat(place)
+            place = Path(folder, name)
+            path = str(place.relative_to(root))
+            info = place.lstat()
             if stat.S_ISLNK(info.st_mode):
-                found[path] = os.fsdecode(os.readlink(place))
+                found[path] = str(place.readlink())
             elif stat.S_ISDIR(info.st_mode):
                 found[path] = stat.S_IMODE(info.st_mode)
             elif stat.S_ISREG(info.st_mode):
-                with open(place, "rb") as file:
-                    found[path] = (stat.S_IMODE(info.st_mode), file.read())
+                found[path] = (stat.S_IMODE(info.st_mode), place.read_bytes())
     return found
-
-
-def spoiled(entries: tuple[Entry, ...], path: str, **changes: object) -> tuple[Entry, ...]:
-    """The same listing, with one entry changed."""
-    return tuple(attrs.evolve(e, **changes) if e.path == path else e for e in entries)

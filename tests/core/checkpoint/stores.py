@@ -6,7 +6,7 @@ import errno
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pinfold.checkpoint import ObjectInfo, Objects
+from pinfold.checkpoint import ObjectInfo, Objects, OnStep
 from pinfold.errors import Unavailable
 
 
@@ -44,7 +44,7 @@ class CrashAt:
 class OneByOne(Objects):
     """Another store's objects, each of a batch on its own, with a step around each effect."""
 
-    def __init__(self, inner: Objects, on_step=lambda step, key: None) -> None:
+    def __init__(self, inner: Objects, on_step: OnStep) -> None:
         self.inner = inner
         self.on_step = on_step
 

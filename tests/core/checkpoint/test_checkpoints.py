@@ -6,7 +6,7 @@ import random
 import pytest
 
 from pinfold.errors import InvalidArgument, NotFound
-from tests.core.checkpoint.folder import contents
+from tests.core.checkpoint.folder import contents, nothing
 
 pytestmark = [
     pytest.mark.anyio,
@@ -28,8 +28,7 @@ def fill(root, seed=0):
     (root / "a" / "b" / "same").write_text("hello\n" * 100)
     (root / "a b\nc").write_bytes(chance.randbytes(3000))
     (root / "-é😀").write_bytes(b"names")
-    with open(os.fsencode(root) + b"/raw-\xff\xfe", "wb") as file:
-        file.write(b"not UTF-8")
+    (root / os.fsdecode(b"raw-\xff\xfe")).write_bytes(b"not UTF-8")
     (root / "tool").write_bytes(b"#!/bin/sh\n")
     (root / "tool").chmod(0o755)
     (root / "secret").write_bytes(b"x")
@@ -199,7 +198,7 @@ async def test_a_file_that_keeps_changing_is_stored_as_read(store, tree, other):
 
     tree.before_read = change
     done = await store.commit(tree, sandbox="sbx_a", generation=1)
-    tree.before_read = lambda path: None
+    tree.before_read = nothing
     assert done.record.unsettled == ("grows", "same1", "vanishes")
     assert "grows" not in done.state.files
     await store.restore(other, done.record)

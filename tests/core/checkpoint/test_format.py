@@ -1,5 +1,6 @@
 """The format: canonical to the byte (CP-1), and deaf to lies (CP-8, SP-3)."""
 
+import contextlib
 import json
 from hashlib import sha256
 
@@ -289,10 +290,8 @@ def test_a_damaged_frame_is_refused_or_as_it_was(content, data):
     assert unpack(bytes(packed), len(content)) == content
     place = data.draw(st.integers(0, len(packed) - 1))
     packed[place] ^= data.draw(st.integers(1, 255))
-    try:
-        assert len(unpack(bytes(packed), len(content))) <= len(content)
-    except Damaged:
-        pass
+    with contextlib.suppress(Damaged):
+        assert unpack(bytes(packed), len(content)) == content
 
 
 def test_a_frame_is_never_more_than_it_may_be():

@@ -1,4 +1,4 @@
-"""How bytes are kept: one zstd frame that states its size."""
+"""How bytes are kept: one zstd frame that states its size, with a checksum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class _Contexts(threading.local):
     def __init__(self) -> None:
         import zstandard
 
-        self.compressor: zstandard.ZstdCompressor = zstandard.ZstdCompressor(level=LEVEL)
+        self.compressor: zstandard.ZstdCompressor = zstandard.ZstdCompressor(
+            level=LEVEL, write_checksum=True
+        )
         self.decompressor: zstandard.ZstdDecompressor = zstandard.ZstdDecompressor()
         self.parameters = zstandard.get_frame_parameters
         self.error = zstandard.ZstdError

@@ -10,7 +10,15 @@ import attrs
 
 from pinfold.checkpoint._codec import pack, unpack
 from pinfold.checkpoint._io import Io, in_thread
-from pinfold.checkpoint._keys import CHUNKED, FOSSILS, LEASES, OBJECTS, chunked_key, object_key
+from pinfold.checkpoint._keys import (
+    CHUNKED,
+    CLOCK,
+    FOSSILS,
+    LEASES,
+    OBJECTS,
+    chunked_key,
+    object_key,
+)
 from pinfold.checkpoint._leases import LIST, SEEN, expired
 from pinfold.checkpoint._manifest import Damaged, Newer, decode
 from pinfold.checkpoint._merkle import Manifests, corrupt, newer
@@ -81,11 +89,11 @@ class Collector:
 
     async def _begin(self, marks: _Marks) -> CollectReport:
         # Leases, then objects, then records: what a writer puts later is not on the list at all.
-        leases = await self.io.list(LEASES)
+        leases = await self._active()
         objects = [*await self.io.list(CHUNKED), *await self.io.list(OBJECTS)]
         await self._mark(marks)
         # No more than politeness: a writer's fresh objects would have to be brought back later.
-        since = min((lease.modified for lease in leases), default=float("inf"))
+        since = min(leases.values(), default=float("inf"))
         doomed = [o.key for o in objects if o.key not in marks.keys and o.modified < since]
         if not doomed:
             return CollectReport()
@@ -121,11 +129,11 @@ class Collector:
         if seen_by is not None:
             seen = await self._seen(seen_by.key)
         elif own or listing is None or expired(listing, await self._now(), self.lease_seconds):
-            seen = active
+            seen = set(active)
             await self.io.put({folder + SEEN: json.dumps(sorted(seen)).encode("ascii")})
         else:  # its collector may still be setting objects aside
             return CollectReport(pending=len(inside))
-        if seen & active:
+        if seen & active.keys():
             return CollectReport(pending=len(inside))
         await self._mark(marks)
         needed = inside.keys() & marks.keys
@@ -144,23 +152,28 @@ class Collector:
         data = (await self.io.find([key])).get(key, b"[]")
         return set(json.loads(data))
 
-    async def _active(self) -> set[str]:
-        """Return the leases of writers at work; those of the dead are removed."""
+    async def _active(self) -> dict[str, float]:
+        """Return the leases at work, and since when; those of the dead are removed."""
         leases = await self.io.list(LEASES)
         if not leases:
-            return set()
+            return {}
         now = await self._now()
         dead = [info.key for info in leases if expired(info, now, self.lease_seconds)]
         await self.io.delete(dead)
-        return {info.key for info in leases} - set(dead)
+        return {info.key: info.modified for info in leases if info.key not in dead}
 
     async def _now(self) -> float:
         """Return the time by the store's own clock."""
-        key = f"clock/{self.token()}"
-        await self.io.put({key: b""})
-        times = [info.modified for info in await self.io.list("clock") if info.key == key]
-        await self.io.delete([key])
-        return times[0] if times else 0.0
+        while True:
+            key = f"{CLOCK}/{self.token()}"
+            await self.io.put({key: b""})
+            probes = await self.io.list(CLOCK)
+            times = [info.modified for info in probes if info.key == key]
+            if times:  # else another collector took it for a dead one's
+                break
+        dead = [info.key for info in probes if expired(info, times[0], self.lease_seconds)]
+        await self.io.delete({key, *dead})
+        return times[0]
 
     async def _mark(self, marks: _Marks) -> None:
         """Add what records need that were not gone through before.

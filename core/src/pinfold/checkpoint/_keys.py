@@ -7,6 +7,7 @@
     records/SBX/cp_…   one checkpoint of one sandbox; written last, never altered
     tags/SBX/NAME      a name for a checkpoint; the only thing that is ever overwritten, with states
     states/SBX         what the next scan may start from; a cache, and no more
+    clock/…            a collector asks for the time here
     leases/…           somebody is writing, or reading
     fossils/…          what a collection has set aside, until nobody can need it any more
 """
@@ -20,6 +21,7 @@ from pinfold.errors import InvalidArgument
 
 __all__ = [
     "CHUNKED",
+    "CLOCK",
     "FOSSILS",
     "LEASES",
     "OBJECTS",
@@ -41,6 +43,7 @@ RECORDS: Final = "records"
 TAGS: Final = "tags"
 STATES: Final = "states"
 LEASES: Final = "leases"
+CLOCK: Final = "clock"
 FOSSILS: Final = "fossils"
 
 _SANDBOX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")

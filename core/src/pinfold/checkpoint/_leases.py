@@ -14,8 +14,8 @@ took its lease stays in reach; what it knows from its base checkpoint, without a
 reach unless it is on a list. A reader that misses an object looks among the fossils.
 
 A lease that is older than `lease_seconds`, by the store's own clock, is a dead writer's: a
-collector removes it, then reads the records. A writer that was only slow finds its lease gone, takes its
-record back and fails. No clock needs to be right for any of this to be safe.
+collector removes it, then reads the records. A writer that was only slow finds its lease gone,
+takes its record back and fails. No clock needs to be right for any of this to be safe.
 """
 
 from __future__ import annotations

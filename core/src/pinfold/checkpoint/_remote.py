@@ -240,7 +240,7 @@ def open_objects(
             f"the store's {scheme} URL holds a credential",
             hint="give it by the options, or by the environment that the service's own tools read",
         )
-    import fsspec  # type: ignore[import-untyped]
+    import fsspec
 
     # A listing that is remembered hides what other writers did.
     settings = {"use_listings_cache": False, "skip_instance_cache": scheme != "memory"}

@@ -1,0 +1,272 @@
+"""Killed anywhere (CP-1, CP-3, CP-10): old or new, never half; and the next operation works.
+
+A crash point raises in the middle of a step, and from then on at every step, as nothing runs in a
+process that is dead. A few tests at the end are killed by the kernel.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pinfold.checkpoint import CheckpointStore
+from pinfold.errors import PinfoldError
+from tests.core.checkpoint.folder import FolderTree, contents
+from tests.core.checkpoint.stores import Crash, CrashAt
+from tests.core.checkpoint.world import World, in_other_process
+
+SHM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def commit(world: World, store: CheckpointStore) -> None:
+    world.change()
+    world.commit(store)
+
+
+def adopt(world: World, store: CheckpointStore) -> None:
+    assert world.base is not None
+    source = world.base
+    anyio.run(lambda: store.adopt(source, sandbox="sbx_fork", generation=0))
+    anyio.run(store.forget, "sbx_fork")
+
+
+def tag(world: World, store: CheckpointStore) -> None:
+    assert world.base is not None
+    anyio.run(store.tag, world.base, "name")
+    anyio.run(store.untag, "sbx_w", "name")
+
+
+def retain(world: World, store: CheckpointStore) -> None:
+    try:
+        world.retain(store, 1)
+    except BaseException:
+        world.forget_dropped()
+        raise
+
+
+def collect(world: World, store: CheckpointStore) -> None:
+    anyio.run(store.collect)
+
+
+def restore(world: World, store: CheckpointStore) -> None:
+    target = FolderTree(world.place / "restored")
+    (target.root / "old").mkdir(exist_ok=True)
+    before = contents(target.root)
+    record, wanted = next(reversed(world.acknowledged.values()))
+    try:
+        anyio.run(store.restore, target, record)
+    except BaseException:
+        anyio.run(target.recover)
+        assert contents(target.root) in (before, wanted)
+        raise
+    assert contents(target.root) == wanted
+
+
+OPERATIONS: dict[str, Callable[[World, CheckpointStore], None]] = {
+    "commit": commit,
+    "adopt": adopt,
+    "tag": tag,
+    "retain": retain,
+    "collect": collect,
+    "restore": restore,
+}
+
+
+def history(place, moves):
+    """Three checkpoints, two of them dropped: so there is something to keep, and to collect."""
+    world = World(place, moves=moves)
+    store = world.open()
+    for _ in range(3):
+        commit(world, store)
+    world.retain(store, 1)
+    return world
+
+
+def run_until(world, name, at):
+    """Run an operation in a process that dies at a step; return its hook."""
+    hook = CrashAt(at)
+    try:
+        OPERATIONS[name](world, world.open(hook))
+    except Crash:
+        assert hook.dead
+    return hook
+
+
+# Each example is several processes' work; a nightly run has many more.
+EXAMPLES: int = settings().max_examples
+NIGHTLY = EXAMPLES > 100
+FEWER = settings(
+    max_examples=EXAMPLES if NIGHTLY else 40,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+POINTS = 10_000 if NIGHTLY else 16
+
+
+@FEWER
+@given(
+    st.sampled_from(["rename", "copy"]),
+    st.lists(
+        st.tuples(st.sampled_from(list(OPERATIONS)), st.integers(0, 60)), min_size=1, max_size=4
+    ),
+)
+def test_whatever_dies_whenever_nothing_acknowledged_is_lost(moves, schedule):
+    """Processes die one after the other, each somewhere; then everything still works."""
+    with tempfile.TemporaryDirectory(dir=SHM) as place:
+        world = history(Path(place), moves)
+        for name, at in schedule:
+            run_until(world, name, at)
+            world.check(restore=False)
+        world.check()
+        for operate in OPERATIONS.values():  # the next operation works
+            operate(world, world.open())
+        world.check()
+        world.check_clean()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("moves", ["rename", "copy"])
+def test_every_single_step_may_be_the_last(name, moves, tmp_path):
+    """Each operation, killed at each of its steps: none is left out."""
+    with tempfile.TemporaryDirectory(dir=SHM) as place:
+        total = run_until(history(Path(place), moves), name, None).steps
+    assert total > 3
+    points = sorted({*range(0, total, max(total // POINTS, 1)), total - 1})
+    for at in points:
+        with tempfile.TemporaryDirectory(dir=SHM) as place:
+            world = history(Path(place), moves)
+            hook = run_until(world, name, at)
+            assert hook.dead, f"step {at} of {total} was not reached"
+            world.check()
+            commit(world, world.open())
+            world.check_clean()
+
+
+# --- beside each other ---
+
+
+class Meanwhile:
+    """A step hook that runs other processes' work at chosen steps of this one's."""
+
+    def __init__(self, plan: dict[int, list[Callable[[], None]]]) -> None:
+        self.plan = plan
+        self.steps = 0
+
+    def __call__(self, step: str, key: str) -> None:
+        at, self.steps = self.steps, self.steps + 1
+        for act in self.plan.pop(at, ()):
+            in_other_process(act)
+
+
+def beside(world: World) -> dict[str, Callable[[], None]]:
+    """What other processes may do at any moment."""
+
+    def drop_all() -> None:
+        # The retention of somebody who does not know what this sandbox is at.
+        world.dropped.update(anyio.run(world.open().retain, "sbx_w", 0))
+
+    def other_commit() -> None:
+        """Another sandbox with the same contents: what it finds there, it relies on."""
+        other = FolderTree(world.place / "workspace")
+        anyio.run(lambda: world.open().commit(other, sandbox="sbx_other", generation=1))
+
+    return {
+        "collect": lambda: anyio.run(world.open().collect),
+        "collect-hastily": lambda: anyio.run(world.open(lease_seconds=0.0).collect),
+        "drop-all": drop_all,
+        "other-commit": other_commit,
+        "forget-other": lambda: anyio.run(world.open().forget, "sbx_other") and None,
+    }
+
+
+ACTS = ["collect", "collect-hastily", "drop-all", "other-commit", "forget-other"]
+
+
+@FEWER
+@given(
+    st.sampled_from(["rename", "copy"]),
+    st.sampled_from(["commit", "collect", "adopt", "restore"]),
+    st.dictionaries(
+        st.integers(0, 80), st.lists(st.sampled_from(ACTS), min_size=1, max_size=3), max_size=4
+    ),
+)
+def test_a_collection_removes_nothing_that_is_needed(moves, name, plan):
+    """CP-10: at any step of one process, others commit, drop and collect; also hasty ones.
+
+    An operation may then fail, with a typed error. What it acknowledged is whole.
+    """
+    with tempfile.TemporaryDirectory(dir=SHM) as place:
+        world = history(Path(place), moves)
+        acts = beside(world)
+        hook = Meanwhile({at: [acts[act] for act in todo] for at, todo in plan.items()})
+        try:
+            OPERATIONS[name](world, world.open(hook))
+        except PinfoldError:
+            if name == "restore":
+                assert any("drop-all" in todo for todo in plan.values())
+        world.check(restore=False)
+        anyio.run(world.open().collect)
+        world.check()
+        commit(world, world.open())
+        world.check()
+        anyio.run(world.open().forget, "sbx_other")
+        world.check_clean()
+
+
+# --- killed by the kernel ---
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.core.checkpoint.test_crashes import OPERATIONS, World, resumed
+
+at, name, place = int(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+steps = 0
+
+def hook(step, key):
+    global steps
+    steps += 1
+    if steps > at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+world = resumed(place)
+OPERATIONS[name](world, world.open(hook))
+print("survived")
+"""
+
+
+def resumed(place: Path) -> World:
+    """The sandbox of `history`, in another process."""
+    world = World(place)
+    world.base = anyio.run(world.open().list, "sbx_w")[-1]
+    world.number = 3
+    return world
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), [("commit", 3), ("commit", 17), ("commit", 40), ("collect", 9), ("retain", 4)]
+)
+def test_sigkill_is_survived(name, at, tmp_path):
+    """The same, with a real process and a real signal."""
+    world = history(tmp_path, "rename")
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(at), name, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=Path(__file__).parents[3],
+    )
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    world.number += 1
+    world.check()
+    commit(world, world.open())
+    world.check()
+    world.check_clean()
