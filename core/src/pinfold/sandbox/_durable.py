@@ -71,6 +71,7 @@ class DurableLife(Life):
         self._controller = runtime.ids.make("ctl_")
         self._instance: Instance | None = None
         self._generation: int | None = None
+        self._made_by: Maker | None = None
         self._suspect = False
         self._closed = False
         self._gate = anyio.Lock()
@@ -361,8 +362,11 @@ class DurableLife(Life):
     # --- making the next generation ---------------------------------------------------------
 
     async def _maker(self) -> Maker:
-        owner = Owner(store=await self._store.state.identity(), sandbox=self._id)
-        return Maker(runtime=self._runtime, spec=self._record.pinned.spec, owner=owner)
+        if self._made_by is None:
+            owner = Owner(store=await self._store.state.identity(), sandbox=self._id)
+            spec = self._record.pinned.spec
+            self._made_by = Maker(runtime=self._runtime, spec=spec, owner=owner)
+        return self._made_by
 
     async def _replace(self, stored: Stored, reason: str) -> Instance | None:
         """Claim the next generation and make it (LC-2, LC-5); None when somebody was quicker."""

@@ -221,6 +221,7 @@ async def create(
         AlreadyExists: a sandbox of that name is there.
         Unavailable, NotFound: it could not be pinned.
     """
+    await store.state.identity()  # whose the instances will be: settled before there is any
     pinned = what if isinstance(what, PinnedSpec) else await _pinned(what, runtime)
     sandbox_id = runtime.ids.make("sbx_")
     checkpoint_id = None
