@@ -150,9 +150,7 @@ class ToyProvider(Provider):
         self.alive[ref.id] = ref
         return ToyInstance(self, ref)
 
-    async def list(
-        self, owner: Owner, ctx: Context | None = None
-    ) -> Sequence[InstanceRef]:
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         return [ref for ref in self.alive.values() if owner.sandbox in (None, ref.sandbox)]
 
     async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
