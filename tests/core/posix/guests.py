@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.errors import NotADirectory, NotFound, OutsideWorkspace
-from pinfold.posix import Guest, Process, SupervisedProcess, SupervisingGuest
+from pinfold.posix import Guest, SupervisedProcess, SupervisingGuest
 from pinfold.spec import TreeKill
 
 

@@ -34,6 +34,7 @@ def main(names: str, *argv: str) -> None:
     ):
         if libc.prctl(*call):
             raise OSError(ctypes.get_errno(), "the filter was refused")
+    os.environ.pop("LC_CTYPE", None)  # Python's own coercion of the C locale
     os.execvp(argv[0], argv)
 
 

@@ -64,7 +64,9 @@ async def test_ex11_a_builtin_of_the_shell_is_no_program(box) -> None:
     assert (await box.run("exit", "3")).exit_code == 127
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 3, 123, 124, 125, 126, 127, 128, 129, 130, 137, 143, 255])
+@pytest.mark.parametrize(
+    "code", [0, 1, 2, 3, 123, 124, 125, 126, 127, 128, 129, 130, 137, 143, 255]
+)
 async def test_ex2_exit_codes_are_the_commands_own(box, code) -> None:
     """EX-1, EX-2: nothing raises, and no code is taken for a signal or a timeout."""
     result = await box.sh(f"exit {code}")
@@ -154,7 +156,9 @@ async def test_ex3_one_past_a_limit_is_too_large(box) -> None:
 async def test_ex4_a_timeout_kills_the_tree_and_keeps_the_output(box) -> None:
     """EX-4, table row 41: output so far, 124, and nothing of it is left."""
     beat = Heartbeat(box)
-    result = await box.sh(f"printf early; printf oops >&2; ({beat.loop}) & {beat.loop}", timeout_seconds=0.5)
+    result = await box.sh(
+        f"printf early; printf oops >&2; ({beat.loop}) & {beat.loop}", timeout_seconds=0.5
+    )
     assert (result.exit_code, result.timed_out, result.signal) == (124, True, None)
     assert result.stdout == b"early"
     assert result.stderr.startswith(b"oops")  # a shell may tell that its children were terminated
@@ -189,16 +193,16 @@ async def test_ex4_every_shape_of_tree_dies(box, name) -> None:
 
 async def test_ex4_what_shed_the_cookie_dies_with_its_group(box) -> None:
     beat = Heartbeat(box)
-    result = await box.sh(f"env -i PATH=/bin:/usr/bin sh -c '{beat.loop}' & sleep 60", timeout_seconds=0.5)
+    result = await box.sh(
+        f"env -i PATH=/bin:/usr/bin sh -c '{beat.loop}' & sleep 60", timeout_seconds=0.5
+    )
     assert result.timed_out
     assert await beat.is_still()
 
 
 async def test_ex4_term_comes_first(box) -> None:
     """1b: a grace of 2 s to clean up in."""
-    result = await box.sh(
-        "trap 'echo bye; exit 0' TERM; sleep 60 & wait", timeout_seconds=0.3
-    )
+    result = await box.sh("trap 'echo bye; exit 0' TERM; sleep 60 & wait", timeout_seconds=0.3)
     assert (result.timed_out, result.stdout) == (True, b"bye\n")
 
 
@@ -220,7 +224,10 @@ async def test_ex4_a_flood_does_not_stop_the_timeout(box) -> None:
     """Table row 10: pipes are drained while it is killed."""
     with anyio.fail_after(8):
         result = await box.sh(
-            "cat /dev/zero & cat /dev/zero >&2 & wait", timeout_seconds=0.5, stdout_cap=10, stderr_cap=10
+            "cat /dev/zero & cat /dev/zero >&2 & wait",
+            timeout_seconds=0.5,
+            stdout_cap=10,
+            stderr_cap=10,
         )
     assert result.timed_out
     assert result.stdout == bytes(10)
@@ -341,7 +348,15 @@ async def test_ex12_the_environment_is_the_targets_the_requests_and_ours(box, mo
     """EX-12, table row 28: and nothing else: not the controller's, not a shell's."""
     canary = secrets.token_hex(8)
     monkeypatch.setenv("CONTROLLER_CANARY", canary)
-    asked = {"A": "", "B": "x\ny $(z) '\"", "PATH": "/bin:/usr/bin", "PWD": "p", "OLDPWD": "o", "IFS": "i", "PS4": "\udcff"}
+    asked = {
+        "A": "",
+        "B": "x\ny $(z) '\"",
+        "PATH": "/bin:/usr/bin",
+        "PWD": "p",
+        "OLDPWD": "o",
+        "IFS": "i",
+        "PS4": "\udcff",
+    }
     result = await box.run("env", "-0", env={**asked, "PINFOLD_EXEC": "mine", "PINFOLD_X": "y"})
     lines = os.fsdecode(result.stdout).split("\0")[:-1]
     env = dict(line.split("=", 1) for line in lines)
@@ -369,7 +384,8 @@ async def test_ex13_concurrent_calls_never_mix(box) -> None:
 
     async def one(number: int) -> None:
         results[number] = await box.sh(
-            f"printf {number}; cat; printf e{number} >&2; exit {number}", stdin=f"<{number}>".encode()
+            f"printf {number}; cat; printf e{number} >&2; exit {number}",
+            stdin=f"<{number}>".encode(),
         )
 
     async with anyio.create_task_group() as tasks:
@@ -392,7 +408,9 @@ async def test_ex15_output_is_streamed_while_the_command_runs(box) -> None:
             gate.write_text("")
 
     result = await box.sh(
-        "echo first; while [ ! -e go ]; do sleep 0.02; done; echo second; echo e >&2", sink, timeout_seconds=10
+        "echo first; while [ ! -e go ]; do sleep 0.02; done; echo second; echo e >&2",
+        sink,
+        timeout_seconds=10,
     )
     assert b"".join(data for stream, data in seen if stream == "stdout") == b"first\nsecond\n"
     assert b"".join(data for stream, data in seen if stream == "stderr") == b"e\n"
@@ -426,7 +444,9 @@ async def test_ex15_a_sink_that_raises_ends_the_command(box) -> None:
 
 async def test_a_command_that_lists_processes_does_not_end_its_own_output(box) -> None:
     """The boundary is nowhere to be read while a command runs."""
-    result = await box.sh("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; echo; echo end")
+    result = await box.sh(
+        "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null; echo; echo end"
+    )
     assert result.stdout.endswith(b"end\n")
 
 

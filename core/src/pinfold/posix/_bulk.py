@@ -304,10 +304,7 @@ class Bulk:
         time = int(clock or b"0") * (1 if self._tools.date_ns else 1_000_000_000)
         if flag:
             return time, list(from_find(text)), answer.trouble
-        records = [
-            attrs.evolve(record, name=record.name.removeprefix("./"))
-            for record in from_stat(text)[0]
-        ]
+        records, _ = from_stat(text)
         return time, records, answer.trouble
 
 

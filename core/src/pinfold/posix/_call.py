@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import PurePosixPath
@@ -18,7 +18,7 @@ from pinfold.errors import Effect, OutcomeUnknown, Unavailable
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, Process
 
-__all__ = ["CHUNK", "TASK", "Answer", "Boundary", "ProgramFailed", "Shell", "feed", "program"]
+__all__ = ["CHUNK", "TASK", "Answer", "Boundary", "ProgramFailed", "Shell", "closing", "feed", "program"]
 
 CHUNK: Final = 65536
 #: Marks our own programs, as the cookie marks commands.
@@ -270,18 +270,33 @@ async def _trouble(process: Process) -> bytes:
 
 
 async def feed(stdin: ByteSendStream, chunks: AsyncIterable[bytes] | None) -> None:
-    """Send chunks and the end-of-file; a reader that stops reading is no error (EX-9)."""
+    """Send chunks and the end-of-file; a reader that stops reading is no error (EX-9).
+
+    A generator is closed, also when it was not read to its end.
+    """
     try:
         if chunks is not None:
-            async for chunk in chunks:
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with closing(chunks):
+                async for chunk in chunks:
                     for start in range(0, len(chunk), CHUNK):
-                        await stdin.send(chunk[start : start + CHUNK])
-                    continue
-                return
+                        try:
+                            await stdin.send(chunk[start : start + CHUNK])
+                        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                            return
     finally:
         with anyio.CancelScope(shield=True), suppress(anyio.BrokenResourceError):
             await stdin.aclose()
+
+
+@asynccontextmanager
+async def closing(chunks: AsyncIterable[bytes]) -> AsyncIterator[None]:
+    """Close a generator in the end; whatever else can be iterated stays its owner's."""
+    try:
+        yield
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            with anyio.CancelScope(shield=True):
+                await chunks.aclose()
 
 
 async def _until(

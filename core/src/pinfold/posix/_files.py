@@ -28,7 +28,7 @@ from pinfold.errors import (
     TooLarge,
 )
 from pinfold.posix._bulk import Bulk, Content, Operation, Packed, Verdict, batched, groups
-from pinfold.posix._call import Boundary, ProgramFailed, Shell
+from pinfold.posix._call import Boundary, ProgramFailed, Shell, closing
 from pinfold.posix._layout import TEMPORARY, Layout, Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
@@ -126,10 +126,11 @@ class ShellFiles(Files):
 
         async def stream() -> AsyncIterator[bytes]:
             total = 0
-            async for chunk in chunks:
-                total += len(chunk)
-                self._fits(path, total)
-                yield chunk
+            async with closing(chunks):
+                async for chunk in chunks:
+                    total += len(chunk)
+                    self._fits(path, total)
+                    yield chunk
             if size is None:
                 yield boundary.bytes
 
@@ -154,9 +155,9 @@ class ShellFiles(Files):
         text = said.decode("utf-8", "surrogateescape")
         records = from_find(text) if flag else from_stat(text)[0]
         entries = [
-            file_stat(place.path / record.name.removeprefix("./"), record)
+            file_stat(place.path / record.name, record)
             for record in records
-            if not record.name.removeprefix("./").startswith(TEMPORARY)
+            if not record.name.startswith(TEMPORARY)
         ]
         return sorted(entries, key=lambda entry: entry.path.name)
 

@@ -23,7 +23,7 @@ _LETTERS: Final = {"f": FileType.FILE, "d": FileType.DIRECTORY, "l": FileType.SY
 
 @attrs.frozen
 class Record:
-    """One name, as lstat sees it; `name` is as it was given, or relative to where find began."""
+    """One name, as lstat sees it; `name` is relative to where the program was."""
 
     name: str
     type: FileType
@@ -67,7 +67,7 @@ def from_stat(said: str) -> tuple[list[Record], str]:
         _, _, said = rest.partition("//\n")
         records.append(
             Record(
-                name=name,
+                name=name.removeprefix("./"),
                 type=kind,
                 mode=bits & 0o7777,
                 size=0 if kind is FileType.DIRECTORY else int(size),

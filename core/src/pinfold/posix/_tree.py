@@ -145,18 +145,18 @@ class ShellTree(Tree):
     async def _digests(self, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Record]]:
         if not self._tools.sha256sum:
             return await self._digests_by_reading(names)
-        directory = str(PurePosixPath(self._place.directory))
+        paths = [f"./{name}" for name in names]  # a name may be `-`
         try:
-            said = await self._shell.call("paths", "hash", args=(directory, *names))
+            said = await self._shell.call("paths", "hash", args=(self._place.directory, *paths))
         except ProgramFailed as exc:
             raise error_of(exc, WORKSPACE, "scan") from None
         text = said.decode("utf-8", "surrogateescape")
         digests = {}
         for name in names:
-            escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
             older = name.replace("\\", "\\\\").replace("\n", "\\n")
-            for start, form in ((0, name), (1, escaped), (1, older)):
-                line = f"  {form}\n"
+            newer = older.replace("\r", "\\r")
+            for start, form in ((0, name), (1, newer), (1, older)):  # busybox, GNU
+                line = f"  ./{form}\n"
                 if text.startswith("\\" * start) and text.startswith(line, start + _HEX):
                     digests[name] = text[start : start + _HEX]
                     text = text[start + _HEX + len(line) :]

@@ -12,6 +12,12 @@ while [ $# -gt 0 ]; do
     IFS=/
     set -f
     set -- $2
+    case "/$*/" in
+      */-/*) for each; do # for GNU stat that is stdin
+        shift
+        set -- "$@" "./$each"
+      done ;;
+    esac
     stat -c '%f %s %Y %y %Z %z %i %n//%N//' -- "$@" 2>/dev/null
     printf '//\n'
   )
