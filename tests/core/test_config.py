@@ -162,10 +162,30 @@ def test_a_syntax_error_in_json_has_line_and_column(text, line, column):
         config.parse(text, "spec.json")
 
 
-def test_json_at_the_top_is_an_object_and_not_too_deep():
-    for text in ("[]", "3", "[" * 100_000):
-        with pytest.raises(InvalidArgument):
-            config.parse(text, "spec.json")
+DIGITS = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("spec.json", "[]"),
+        ("spec.json", "3"),
+        ("spec.json", "[" * 100_000),
+        ("spec.json", f'{{"a": {DIGITS}}}'),
+        ("spec.json", '{"a": {"b": 1, "c": 2, "b": 3}}'),
+        ("spec.json", "\ufeff{}"),
+        ("spec.toml", f"a = {DIGITS}"),
+        ("spec.toml", "a = " + "[" * 100_000),
+        ("spec.toml", "\ufeffa = 1"),
+        ("spec.toml", "a = '\0'"),
+    ],
+    ids=range(10),
+)
+def test_a_text_that_no_spec_can_be_is_an_invalid_argument(name, text):
+    with pytest.raises(InvalidArgument, match=r"spec\.") as caught:
+        config.parse(text, name)
+
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -216,8 +236,10 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path, name):
         config.read_document(tmp_path / name)
 
 
-def test_a_file_that_is_no_text_is_an_invalid_argument(tmp_path):
+@pytest.mark.parametrize("name", ["x.toml", "folder.toml", "a\0.toml", "\ud800.toml"])
+def test_a_file_that_cannot_be_read_is_an_invalid_argument(tmp_path, name):
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "folder.toml").mkdir()
 
-    with pytest.raises(InvalidArgument, match=r"x\.toml"):
-        config.read_document(tmp_path / "x.toml")
+    with pytest.raises(InvalidArgument, match=r"\.toml"):
+        config.read_document(tmp_path / name)

@@ -151,7 +151,7 @@ def parse(text: str, name: str) -> Mapping[str, Any]:
         import json
 
         try:
-            value = json.loads(text)
+            value = json.loads(text, object_pairs_hook=_object)
         except json.JSONDecodeError as exc:
             raise InvalidArgument(
                 f"{name}: line {exc.lineno}, column {exc.colno}: {exc.msg}",
@@ -159,6 +159,8 @@ def parse(text: str, name: str) -> Mapping[str, Any]:
             ) from None
         except RecursionError:
             raise InvalidArgument(f"{name}: nested too deeply") from None
+        except ValueError as exc:  # a key that stands twice, a number of thousands of digits
+            raise InvalidArgument(f"{name}: {exc}") from None
         if not isinstance(value, Mapping):
             raise InvalidArgument(f"{name}: expected an object at the top")
         return value
@@ -170,6 +172,18 @@ def parse(text: str, name: str) -> Mapping[str, Any]:
         raise _toml_error(name, text, str(exc)) from None
     except RecursionError:
         raise InvalidArgument(f"{name}: nested too deeply") from None
+    except ValueError as exc:  # a number of thousands of digits
+        raise InvalidArgument(f"{name}: {exc}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its keys; TOML allows none twice, and neither do we."""
+    form = dict(pairs)
+    if len(form) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"a key stands twice in one object: {', '.join(map(repr, twice))}")
+    return form
 
 
 def _toml_error(name: str, text: str, message: str) -> InvalidArgument:
@@ -200,8 +214,8 @@ def read_document(path: Path) -> Mapping[str, Any]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFound(f"there is no file {str(path)!r}") from None
-    except (OSError, UnicodeDecodeError) as exc:
-        raise InvalidArgument(f"{path}: can't be read: {type(exc).__name__}") from None
+    except (OSError, ValueError) as exc:  # no UTF-8; a name with a NUL or a lone surrogate
+        raise InvalidArgument(f"{str(path)!a}: can't be read: {type(exc).__name__}") from None
     return parse(text, str(path))
 
 

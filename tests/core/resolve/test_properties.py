@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from typing import Any
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.errors import SpecInvalid
 from pinfold.resolve import resolve
 from pinfold.spec import (
+    Bootstrap,
+    Containment,
     Durability,
+    Filesystem,
     IdleAction,
     Kind,
     Level,
+    Lifecycle,
+    Network,
     PinnedSpec,
     ResolvedSpec,
     Spec,
+    Target,
     from_json,
     read,
     to_canonical,
@@ -182,3 +190,32 @@ def test_the_converter_takes_anything_for_anything(value):
     for cls in (Spec, ResolvedSpec, PinnedSpec):
         made, faults, _ = read(value, cls)
         assert (made is None) <= bool(faults)
+
+
+CLASSES = (Spec, Target, Containment, Network, Filesystem, Lifecycle, Bootstrap)
+
+
+@given(st.data())
+def test_rs5_specs_made_in_python_of_anything_raise_nothing_but_typed_errors(data):
+    def made(cls):
+        names = [field.name for field in attrs.fields(cls)]
+        parts = data.draw(st.dictionaries(st.sampled_from(names), ANYTHING, max_size=3))
+        if cls is Spec:
+            for name, inner in (("containment", Containment), ("lifecycle", Lifecycle)):
+                if data.draw(st.booleans()):
+                    parts[name] = made(inner)
+            parts.setdefault("target", None)
+        if cls is Network:
+            parts.setdefault("mode", "deny")
+        return cls(**parts)
+
+    cls = data.draw(st.sampled_from(CLASSES))
+    with contextlib.suppress(SpecInvalid):
+        resolved = resolve([{"target": None}, made(cls)], CATALOG)
+        assert from_json(to_json(resolved), ResolvedSpec) == resolved
+
+
+@given(ANYTHING | st.lists(ANYTHING) | st.just(object()))
+def test_rs5_layers_of_any_shape_raise_nothing_but_typed_errors(layers):
+    with contextlib.suppress(SpecInvalid):
+        resolve(layers, CATALOG)

@@ -154,12 +154,13 @@ async def test_rs3_the_pinned_spec_is_what_was_resolved(make):
         ({"argv": ["x"], "timeout_seconds": -1}, InvalidArgument),
         ({"argv": ["x"], "timeout_seconds": float("nan")}, InvalidArgument),
         ({"argv": ["x"], "timeout_seconds": float("inf")}, InvalidArgument),
+        ({"argv": ["x"], "timeout_seconds": 10**400}, InvalidArgument),
         ({"argv": ["x"], "timeout_seconds": True}, InvalidArgument),
         ({"argv": ["x"], "timeout_seconds": "1"}, InvalidArgument),
         ({"argv": ["x"], "stdout_cap": -1}, InvalidArgument),
         ({"argv": ["x"], "stderr_cap": 1.5}, InvalidArgument),
     ],
-    ids=range(29),
+    ids=range(30),
 )
 async def test_ex3_a_malformed_request_runs_nothing_and_is_not_recorded(
     make, journal, arguments, error

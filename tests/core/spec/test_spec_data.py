@@ -186,6 +186,9 @@ def test_sp1_a_host_pattern_is_a_dns_name_or_a_wildcard_and_one(host):
         "user:pw@a.example",
         "10.0.0.1",
         "127.1",
+        "0x7f000001",
+        "127.0x1",
+        "0x",
         "::1",
         "[::1]",
         "bücher.example",
@@ -613,3 +616,13 @@ def test_the_schema_is_a_sound_one():
 )
 def test_the_schema_and_the_converter_judge_alike(document):
     assert SCHEMA.is_valid(document) is (not faults_of(document))
+
+
+@pytest.mark.parametrize("key", ["provider", "connection_id"])
+def test_sp2_a_credential_pasted_for_a_name_is_refused_without_repeating_it(key):
+    secret = "ghp_" + "Ab1" * 12
+
+    _, faults, _ = read({"target": {"kind": "container", key: secret}}, Spec)
+
+    assert [(fault.pointer, fault.code) for fault in faults] == [(f"/target/{key}", "secret")]
+    assert secret not in str(faults)

@@ -116,17 +116,22 @@ class ExecRequest:
             cap = getattr(self, label)
             if type(cap) is not int or cap < 0:
                 raise InvalidArgument(f"{label} is a number of bytes, 0 or more")
-        timeout = self.timeout_seconds
-        if timeout is not None and (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, (int, float))
-            or not math.isfinite(timeout)
-            or timeout <= 0
-        ):
+        if not _is_timeout(self.timeout_seconds):
             raise InvalidArgument(
                 "timeout_seconds is a number of seconds above 0",
                 hint="None means unlimited",
             )
+
+
+def _is_timeout(value: Any) -> bool:
+    if value is None:
+        return True
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return 0 < value and math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _text(what: str, value: Any) -> None:
@@ -159,7 +164,8 @@ class ExecResult:
         stderr_total: likewise.
         timed_out: pinfold's own deadline ended it.
         signal: the number of the signal that ended it, where the feature `signals` is present.
-        limit: the limit that ended it, if one did.
+        limit: the limit that it met, if it met one: it ended the command, or (output) the target
+            itself dropped what the command wrote beyond it, which then no total counts.
         duration_ms: milliseconds from the command's start to its end.
         env_dropped: names in the request's env that were not passed on (EX-12).
         generation: of the instance that ran it.

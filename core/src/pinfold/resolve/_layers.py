@@ -121,8 +121,8 @@ def merge(layers: Iterable[Layer]) -> Merged:
 
 
 def _read(layer: Layer) -> tuple[Spec | None, tuple[Fault, ...], frozenset[str]]:
-    if isinstance(layer.spec, Spec):
-        return layer.spec, (), frozenset()
+    if isinstance(layer.spec, Spec):  # made in Python, where nothing holds a field to its type
+        return read(to_json(layer.spec), Spec)
     if isinstance(layer.spec, ResolvedSpec):
         return from_json(to_json(layer.spec), Spec), (), frozenset()
     return read(layer.spec, Spec)

@@ -81,9 +81,10 @@ def resolve(
     Raises:
         SpecInvalid: with all faults at once (RS-5).
     """
-    if isinstance(layers, (Layer, Spec, ResolvedSpec, Mapping)):
-        layers = (layers,)
-    merged = merge(item if isinstance(item, Layer) else Layer(item) for item in layers)
+    each: Any = layers
+    if isinstance(each, (Mapping, str, bytes)) or not isinstance(each, Iterable):
+        each = (each,)  # what is no layer is a fault of its own
+    merged = merge(item if isinstance(item, Layer) else Layer(item) for item in each)
     return _Resolution(merged, catalog or installed(), ephemeral=ephemeral).run()
 
 

@@ -46,7 +46,9 @@ class Range(Constraint):
     high: int
 
     def faults(self, value: Any) -> Iterator[Fault]:
-        if not self.low <= value <= self.high:
+        if type(value) is not int:  # an instance made in Python, not read
+            yield _wrong_type("a whole number")
+        elif not self.low <= value <= self.high:
             yield Fault(
                 pointer="",
                 code="out_of_range",
@@ -68,6 +70,9 @@ class Count(Constraint):
     hint: str = ""
 
     def faults(self, value: Any) -> Iterator[Fault]:
+        if type(value) is not tuple:  # an instance made in Python, not read
+            yield _wrong_type("an array")
+            return
         if not self.low <= len(value) <= self.high:
             yield Fault(
                 pointer="",
@@ -76,7 +81,7 @@ class Count(Constraint):
                 allowed=(f"{self.low}..{self.high} entries",),
                 hint=self.hint,
             )
-        if self.unique and len(set(value)) != len(value):
+        if self.unique:
             for index, item in enumerate(value):
                 if item in value[:index]:
                     yield Fault(
@@ -99,6 +104,9 @@ class _Text(Constraint):
     hint: str = ""
 
     def faults(self, value: Any) -> Iterator[Fault]:
+        if not isinstance(value, str):  # an instance made in Python, not read
+            yield _wrong_type("a string")
+            return
         size = len(value.encode("utf-8", "surrogatepass"))
         if size > self.max_bytes:
             yield Fault(
@@ -139,24 +147,31 @@ class _Host(_Text):
         return "a wildcard is '*.' and a name, at the front only"
 
 
-class _Command(_Text):
+class _NoSecret(_Text):
+    """Text that people paste credentials into (SP-2)."""
+
     def faults(self, value: Any) -> Iterator[Fault]:
         yield from super().faults(value)
-        if has_secret_shape(value):
+        if isinstance(value, str) and has_secret_shape(value):
             yield Fault(
                 pointer="",
                 code="secret",
-                message="the command holds something with the shape of a credential",
+                message=f"{self.what} holds something with the shape of a credential",
                 hint="bind credentials through a connection (target.connection_id)",
             )
 
 
+def _wrong_type(expected: str) -> Fault:
+    return Fault(pointer="", code="wrong_type", message=f"expected {expected}", allowed=(expected,))
+
+
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
-#: A DNS name or `*.` plus one (SP-1). The last label must not be a number: that is an address.
+#: A DNS name or `*.` plus one (SP-1). The last label must not be a number, decimal or hexadecimal:
+#: resolvers take that for an address.
 HOST_PATTERN: Final[Constraint] = _Host(
     "a host pattern",
-    re.compile(rf"(?:\*\.)?(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}", re.ASCII),
+    re.compile(rf"(?:\*\.)?(?:{_LABEL}\.)*(?!(?:[0-9]+|0x[0-9a-f]*)$){_LABEL}", re.ASCII),
     253,
     ("a lower-case DNS name", "'*.' and a name"),
 )
@@ -169,7 +184,7 @@ WRITABLE_ROOT: Final[Constraint] = _Text(
     ("an absolute path without '.', '..', '//' or a trailing '/'",),
 )
 
-BOOTSTRAP_COMMAND: Final[Constraint] = _Command(
+BOOTSTRAP_COMMAND: Final[Constraint] = _NoSecret(
     "a bootstrap command",
     re.compile(r"[^\x00]+", re.DOTALL),
     8192,
@@ -177,7 +192,7 @@ BOOTSTRAP_COMMAND: Final[Constraint] = _Command(
 )
 
 #: Names of providers, connections, profiles, templates.
-NAME: Final[Constraint] = _Text(
+NAME: Final[Constraint] = _NoSecret(
     "a name",
     re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*", re.ASCII),
     128,

@@ -188,8 +188,6 @@ def _safe_key(key: object) -> str | None:
 
 def _faults(exc: BaseException) -> list[Fault]:
     """Return the faults in one exception of the converter, pointers relative to its value."""
-    if isinstance(exc, Faulty):
-        return list(exc.faults)
     if isinstance(exc, SpecInvalid):
         return list(exc.faults)
     if isinstance(exc, ForbiddenExtraKeysError):

@@ -13,6 +13,7 @@ from typing import Any, NewType, TypeVar, cast
 
 import attrs
 
+from pinfold.errors import SpecInvalid
 from pinfold.faults import Fault, pointer, suggest
 from pinfold.spec._constraints import (
     BOOTSTRAP_COMMAND,
@@ -66,12 +67,8 @@ ITEM_CONSTRAINTS: dict[Any, Constraint] = {
 }
 
 
-class Faulty(ValueError):
+class Faulty(SpecInvalid, ValueError):
     """Values that can't make an instance; the faults' pointers are relative to it."""
-
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("; ".join(str(fault) for fault in self.faults))
 
 
 E = TypeVar("E", bound=StrEnum)
@@ -110,16 +107,25 @@ def _durability(value: Durability | str | None) -> Durability | None:
     return None if value is None else _word(Durability, "durability", value)
 
 
+def _items(value: Any) -> Any:
+    # What is no list is left as it is, for the validator to say so.
+    listed = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+    return tuple(value) if listed else value
+
+
 def _hosts(value: Iterable[HostPattern] | None) -> tuple[HostPattern, ...] | None:
-    return None if value is None else tuple(value)
+    hosts: tuple[HostPattern, ...] | None = _items(value)
+    return hosts
 
 
 def _roots(value: Iterable[WritableRoot] | None) -> tuple[WritableRoot, ...] | None:
-    return None if value is None else tuple(value)
+    roots: tuple[WritableRoot, ...] | None = _items(value)
+    return roots
 
 
 def _commands(value: Iterable[BootstrapCommand] | None) -> tuple[BootstrapCommand, ...] | None:
-    return None if value is None else tuple(value)
+    commands: tuple[BootstrapCommand, ...] | None = _items(value)
+    return commands
 
 
 def not_a_word(kind: type[StrEnum], value: object) -> Fault:
@@ -166,7 +172,7 @@ def _check(constraint: Constraint, items: Constraint | None = None) -> Any:
             return
         at = pointer(field.name)
         faults = [fault.under(at) for fault in constraint.faults(value)]
-        for index, item in enumerate(value if items else ()):
+        for index, item in enumerate(value if items and type(value) is tuple else ()):
             faults += [f.under(f"{at}/{index}") for f in cast(Constraint, items).faults(item)]
         if faults:
             raise Faulty(faults)
@@ -184,10 +190,13 @@ _CHECK_IDLE = _check(Range(1, 86_400))
 _CHECK_HOSTS = _check(Count(1, 128, hint="mode deny is how to allow nothing"), HOST_PATTERN)
 
 
-def _options(value: Mapping[str, Any] | None) -> JsonObject | None:
+def _options(value: Any) -> JsonObject | None:
     if value is None:
         return None
-    faults = [fault.under("/options") for fault in options_faults(value)]
+    if isinstance(value, Mapping):
+        faults = [fault.under("/options") for fault in options_faults(value)]
+    else:
+        faults = [Fault(pointer="/options", code="wrong_type", message="expected an object")]
     if faults:
         raise Faulty(faults)
     return freeze(value)
