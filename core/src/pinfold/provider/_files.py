@@ -243,7 +243,9 @@ class Files(ABC):
         Raises: as `list` and `download`.
         """
         root = await self.stat(path)
-        yield TreeItem(path=PurePosixPath("."), type=root.type, mode=root.mode)
+        # Through a link to a directory it is the directory that is meant.
+        mode = root.mode if root.type is FileType.DIRECTORY else None
+        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=mode)
         pending = [PurePosixPath(path)]
         while pending:
             directory = pending.pop()
@@ -275,22 +277,25 @@ class Files(ABC):
         Raises: as `upload`, `make_directory` and `symlink`, at the first that fails.
         """
         root, count = PurePosixPath(path), 0
+        modes: builtins.list[tuple[PurePosixPath, int]] = []
         async with aclosing(_each(items)) as each:
             async for item in each:
-                await _put(self, root / item.path, item)
+                place = root / item.path
+                if item.type is FileType.DIRECTORY:
+                    await self.make_directory(place)
+                    if item.mode is not None:
+                        modes.append((place, item.mode))
+                elif item.type is FileType.SYMLINK:
+                    await _put_link(self, place, item.link or "")
+                else:
+                    await self.upload(
+                        place, _none() if item.chunks is None else item.chunks, mode=item.mode
+                    )
                 count += 1
+        # Last, and the deepest first: a directory may be closed to writes.
+        for place, mode in sorted(modes, key=lambda pair: len(pair[0].parts), reverse=True):
+            await self.chmod(place, mode)
         return count
-
-
-async def _put(files: Files, place: PurePosixPath, item: TreeItem) -> None:
-    if item.type is FileType.DIRECTORY:
-        await files.make_directory(place)
-        if item.mode is not None:
-            await files.chmod(place, item.mode)
-    elif item.type is FileType.SYMLINK:
-        await _put_link(files, place, item.link or "")
-    else:
-        await files.upload(place, _none() if item.chunks is None else item.chunks, mode=item.mode)
 
 
 async def _put_link(files: Files, path: PurePosixPath, target: str) -> None:
