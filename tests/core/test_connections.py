@@ -7,7 +7,9 @@ import logging
 import pickle
 import sys
 import types
+from urllib.parse import quote
 
+import attrs
 import pytest
 
 import pinfold
@@ -16,9 +18,11 @@ from pinfold.errors import Internal, NotFound, SpecInvalid, Unauthorized, Unavai
 from pinfold.plugins import Catalog, Hooks, hookimpl
 from pinfold.provider import ExecResult
 from pinfold.sandbox import Runtime
+from pinfold.spec import to_json
 from tests.core.support import ToyProvider
 
 CANARY = "c4n4ry-s3cr3t-0451"
+QUOTES = "'\""
 
 pytestmark = pytest.mark.anyio
 
@@ -143,6 +147,54 @@ def test_pr5_a_secret_shows_itself_only_when_asked():
         pickle.dumps(secret)
     with pytest.raises(TypeError):
         json.dumps({"a": secret})
+
+
+@pytest.mark.parametrize("opened", [to_json, attrs.asdict, vars, lambda s: pickle.dumps([s])])
+def test_pr5_nothing_that_turns_data_into_text_opens_a_secret(opened):
+    secret = Secret(CANARY, "env:X")
+
+    try:
+        shown = repr(opened(secret))
+    except (TypeError, attrs.exceptions.NotAnAttrsClassError):
+        return
+    assert CANARY not in shown
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["canary-a-part", "canary-a-part-of-another", "two\nlines", 'it\'s "quoted"\\', "w/ pä@:+?"],
+)
+def test_pr5_a_secret_is_found_in_each_form_that_texts_give_it(secret):
+    for value in ("canary-a-part", "canary-a-part-of-another", secret):
+        Secret(value, "env:X")
+
+    for shown in (
+        secret,
+        repr(secret),
+        json.dumps(secret),
+        json.dumps(secret, ensure_ascii=False),
+        quote(secret),
+        quote(secret, safe=""),
+    ):
+        assert "[redacted]" in redact(shown)
+        assert secret not in redact(shown)
+        assert redact(shown).strip(QUOTES) == "[redacted]"
+
+
+@pytest.mark.parametrize("table", [{"password": "plain-canary-1"}, {"x": "ghp_" + "a1" * 12}])
+async def test_pr5_a_credential_that_a_hook_gives_in_plain_is_a_secret_too(table):
+    connection = await Connections(hook=lambda _: table).resolve("c")
+
+    ((key, value),) = connection.values.items()
+    assert isinstance(value, Secret)
+    assert connection.text(key) == table[key]
+    assert redact(table[key]) == "[redacted]"
+
+
+@pytest.mark.parametrize("answer", [["x"], 3, {"x": None}, {"x": b"x"}, {3: "x"}, {"x": 1.5}])
+async def test_pr2_a_hook_that_answers_something_else_is_named_for_it(answer):
+    with pytest.raises(Internal, match="connection 'c'"):
+        await Connections(hook=lambda _: answer).resolve("c")
 
 
 def test_pr5_what_was_revealed_is_taken_out_of_any_text():

@@ -12,15 +12,17 @@ What a reference gives is a `Secret`: it shows itself only when asked to, and is
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import anyio.to_thread
 import attrs
 
-from pinfold.errors import Internal, NotFound, PinfoldError, SpecInvalid, Unauthorized
+from pinfold.errors import Effect, Internal, NotFound, PinfoldError, SpecInvalid, Unauthorized
 from pinfold.faults import Fault, pointer
 from pinfold.spec import has_secret_name, has_secret_shape
 
@@ -39,20 +41,35 @@ _SCHEMES = ("env:", "file:", "keyring:")
 _MASK = "[redacted]"
 _MIN_LENGTH = 4  # shorter texts would take innocent text out
 
-#: Every secret revealed in this process, so that it can be taken out of texts. Values only.
-_revealed: set[str] = set()
+#: Every secret revealed in this process, so that it can be taken out of texts: the forms in which
+#: texts show it. The longest is first: one secret may be a part of another.
+_revealed: dict[str, None] = {}
 
 
-@attrs.frozen(repr=False, eq=False)
-class Secret:
-    """A value that shows itself only through `reveal()`; it can't be pickled or printed."""
+def _remember(value: str) -> None:
+    shown = (repr(value), json.dumps(value), json.dumps(value, ensure_ascii=False))
+    forms = {value, *(text[1:-1] for text in shown), quote(value), quote(value, safe="")}
+    if not forms <= _revealed.keys():
+        longest = sorted({*_revealed, *forms}, key=len, reverse=True)
+        _revealed.clear()
+        _revealed.update(dict.fromkeys(longest))
 
-    _value: str
-    reference: str
 
-    def __attrs_post_init__(self) -> None:
-        if len(self._value) >= _MIN_LENGTH:
-            _revealed.add(self._value)
+class Secret:  # no attrs class: nothing that turns those into text or JSON may open it
+    """A value that shows itself only through `reveal()`; it can't be pickled or printed.
+
+    Args:
+        value: what to keep.
+        reference: where it came from; shown in its place.
+    """
+
+    __slots__ = ("_value", "reference")
+
+    def __init__(self, value: str, reference: str) -> None:
+        self._value = value
+        self.reference = reference
+        if len(value) >= _MIN_LENGTH:
+            _remember(value)
 
     def reveal(self) -> str:
         """Return the value; keep it out of everything that is stored or shown."""
@@ -164,6 +181,15 @@ class Connections:
                 f"there is no connection {name!r}",
                 hint=f"add [connections.{name}] to pinfold.toml; registered: {known}",
             )
+        if not isinstance(table, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, (str, int, Secret))
+            for key, value in table.items()
+        ):
+            raise Internal(
+                f"the hook's answer for connection {name!r} is no table of texts and secrets",
+                hint="this is a bug of the plugin that answered",
+                effect=Effect.NONE,
+            )
         values = {
             key: value if isinstance(value, Secret) else _resolve_value(name, key, str(value))
             for key, value in table.items()
@@ -174,7 +200,9 @@ class Connections:
 def _resolve_value(name: str, key: str, value: str) -> str | Secret:
     scheme = next((scheme for scheme in _SCHEMES if value.startswith(scheme)), None)
     if scheme is None:
-        return value
+        # Files hold no credential in plain; an embedder's hook may.
+        plain = not (has_secret_name(key) or has_secret_shape(value))
+        return value if plain else Secret(value, f"hook:{name}/{key}")
     rest = value.removeprefix(scheme)
     found = {"env:": _from_env, "file:": _from_file, "keyring:": _from_keyring}[scheme](rest)
     if isinstance(found, Secret):
@@ -216,7 +244,7 @@ def _from_keyring(name: str) -> Secret | str:
 
 def redact(text: str) -> str:
     """Return `text` without any secret that was revealed in this process."""
-    for value in _revealed:
+    for value in tuple(_revealed):  # other threads may reveal more meanwhile
         if value in text:
             text = text.replace(value, _MASK)
     return text

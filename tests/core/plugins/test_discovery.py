@@ -74,6 +74,18 @@ def test_pr1_names_are_read_without_importing(dist):
     assert module not in sys.modules
 
 
+RAISING = """
+from tests.core.support import ToyProvider
+class Raising(ToyProvider):
+    @property
+    def descriptor(self):
+        raise {}
+    @descriptor.setter
+    def descriptor(self, value):
+        pass
+provider = Raising()
+"""
+
 BROKEN = {
     "raises": ("raise RuntimeError('kaput')", "broken", "kaput"),
     "exits": ("import sys; sys.exit(3)", "broken", "SystemExit"),
@@ -81,6 +93,13 @@ BROKEN = {
     "missing": ("import no_such_module_here", "broken", "no_such_module_here"),
     "no-object": ("pass", "broken", "provider"),
     "no-provider": ("provider = 3", "invalid", "int"),
+    "descriptor-raises": (RAISING.format("RuntimeError('kaput')"), "broken", "kaput"),
+    "descriptor-exits": (RAISING.format("SystemExit(3)"), "broken", "SystemExit"),
+    "contract-number": (
+        "from tests.core.support import ToyProvider\nprovider = ToyProvider('contract-number', contract=3)",
+        "broken",
+        "TypeError",
+    ),
     "a-class": (
         "from tests.core.support import ToyProvider as provider",
         "invalid",

@@ -306,19 +306,28 @@ async def test_a_create_that_takes_too_long_is_unavailable(make, monkeypatch):
         await pinfold.open(SPEC, runtime=make(Hangs()))
 
 
-async def test_a_sandbox_that_cannot_be_ended_says_so_and_can_be_closed_again(make):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        (Unreachable("no answer"), Unreachable),
+        (RuntimeError("no answer"), Internal),
+        (TimeoutError("no answer"), Internal),
+    ],
+    ids=repr,
+)
+async def test_a_sandbox_that_cannot_be_ended_says_so_and_can_be_closed_again(make, error, raised):
     class Sticky(ToyProvider):
         stuck = True
 
         async def destroy(self, ref, ctx=None):
             if self.stuck:
-                raise Unreachable("no answer")
+                raise error
             await super().destroy(ref)
 
     provider = Sticky()
     box = await pinfold.open(SPEC, runtime=make(provider))
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(raised, match="no answer"):
         await box.close()
     provider.stuck = False
     await box.close()
@@ -447,6 +456,19 @@ async def test_ex15_the_result_may_be_asked_for_at_once(make):
         box.stream(["x"]) as chunks,
     ):
         assert (await chunks.result()).exit_code == 7
+
+
+async def test_ex15_a_result_that_is_known_is_known_after_the_block_too(make):
+    async with pinfold.open(SPEC, runtime=make(ToyProvider(run=chatty))) as box:
+        async with box.stream(["x"]) as chunks:
+            assert len([chunk async for chunk in chunks]) == 5
+        assert (await chunks.result()).exit_code == 7
+        async with box.stream(["x"]) as chunks:
+            await anext(chunks)
+        with pytest.raises(Conflict):
+            await chunks.result()
+        with pytest.raises(Conflict):
+            await anext(chunks)
 
 
 async def test_ex15_a_reader_that_waits_holds_the_command_back(make):

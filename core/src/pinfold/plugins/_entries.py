@@ -125,19 +125,21 @@ class Entries:
                 dists=dists,
             )
         (point,) = points
+        doing = "imported"
         try:
             value = point.load()
+            doing = "looked at"  # its properties are its own code too
+            problem = self._validate(name, value)
         except KeyboardInterrupt:
             raise
         except BaseException as exc:  # noqa: BLE001 - a plugin may raise anything, SystemExit too
             return Problem(
                 name=name,
                 code="broken",
-                message=f"{point.value} can't be imported: {type(exc).__name__}: {exc}",
+                message=f"{point.value} can't be {doing}: {type(exc).__name__}: {exc}",
                 hint=f"mend or uninstall {dists[0]}",
                 dists=dists,
             )
-        problem = self._validate(name, value)
         if problem is not None:
             return attrs.evolve(problem, dists=dists)
         dist = getattr(point, "dist", None)

@@ -129,7 +129,7 @@ def _is_timeout(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
-        return 0 < value and math.isfinite(value)
+        return value > 0 and math.isfinite(value)
     except OverflowError:  # an integer beyond every float
         return False
 

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 import attrs
 
+from pinfold.errors import InvalidArgument
 from pinfold.provider import TreeItem
+from pinfold.sandbox._arguments import content
 
 __all__ = ["CallersError"]
 
@@ -47,32 +49,55 @@ class CallersError:
 
     def chunks(self, source: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """Iterate over a caller's chunks."""
-        return _Noted(source, self)
+        return _Chunks(source, self)
 
     def items(
         self, source: AsyncIterable[TreeItem] | Iterable[TreeItem]
     ) -> AsyncIterator[TreeItem]:
         """Iterate over a caller's items, and over the chunks of each."""
-        return _NotedItems(source if isinstance(source, AsyncIterable) else _Each(source), self)
+        if not isinstance(source, AsyncIterable):
+            if not isinstance(source, Iterable):
+                raise InvalidArgument("items is an iterable of TreeItem")
+            source = _Each(source)
+        return _NotedItems(source, self)
 
 
 class _Noted(AsyncIterator[T]):
     # No generator: whoever stops half way leaves nothing open behind.
     def __init__(self, source: AsyncIterable[T], own: CallersError) -> None:
+        if not isinstance(source, AsyncIterable):
+            raise InvalidArgument(
+                f"chunks is an async iterable of bytes, not {type(source).__name__}",
+                hint="write() takes bytes",
+            )
         self._steps = aiter(source)
         self._own = own
 
+    def _hold(self, item: object) -> None:
+        """Refuse what the source must not give."""
+
     async def __anext__(self) -> T:
         try:
-            return await anext(self._steps)
+            item = await anext(self._steps)
+            self._hold(item)
         except StopAsyncIteration:
             raise
         except Exception as exc:
             self._own.error = exc
             raise
+        return item
+
+
+class _Chunks(_Noted[bytes]):
+    def _hold(self, item: object) -> None:
+        content(item, "a chunk")
 
 
 class _NotedItems(_Noted[TreeItem]):
+    def _hold(self, item: object) -> None:
+        if not isinstance(item, TreeItem):
+            raise InvalidArgument(f"an item is a TreeItem, not {type(item).__name__}")
+
     async def __anext__(self) -> TreeItem:
         item = await super().__anext__()
         if item.chunks is None:
@@ -86,7 +111,7 @@ class _Again(AsyncIterable[bytes]):
         self._own = own
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return _Noted(self._source, self._own)
+        return _Chunks(self._source, self._own)
 
 
 class _Each(AsyncIterator[T]):

@@ -10,7 +10,6 @@ import anyio
 import attrs
 
 from pinfold._register import Claim, Register
-from pinfold.connections import scrub_error
 from pinfold.errors import Conflict, Effect, PinfoldError, Unreachable
 from pinfold.events import Event, EventType
 from pinfold.provider import Instance, InstanceRef, Owner
@@ -141,7 +140,7 @@ class EphemeralLife(Life):
                     return
                 self._set(desired=DesiredState.DELETED, observed=ObservedState.DRAINING)
                 try:
-                    with anyio.fail_after(END_TIMEOUT_SECONDS):
+                    with anyio.fail_after(END_TIMEOUT_SECONDS), typed_errors():
                         await self._instance.destroy()
                 except TimeoutError:
                     raise Unreachable(
@@ -149,8 +148,6 @@ class EphemeralLife(Life):
                         hint="close it again, or run `pinfold gc` later",
                         effect=Effect.UNKNOWN,
                     ) from None
-                except PinfoldError as exc:
-                    raise scrub_error(exc)  # noqa: B904 - the same error, without secrets
                 self._set(observed=ObservedState.DELETED)
                 self._emit(EventType.DELETED)
                 if self._claim is not None:

@@ -10,6 +10,7 @@ from pinfold._tasks import iterating
 from pinfold.errors import PinfoldError
 from pinfold.events import AuditAction
 from pinfold.provider import Files, FileStat, TreeItem
+from pinfold.sandbox import _arguments as arguments
 from pinfold.sandbox._callers import CallersError
 from pinfold.sandbox._life import Life
 
@@ -30,6 +31,9 @@ class SandboxFiles(Files):
     async def read(
         self, path: PurePosixPath | str, *, offset: int = 0, length: int | None = None
     ) -> bytes:
+        arguments.count("offset", offset)
+        if length is not None:
+            arguments.count("length", length)
         data = await self._call(lambda it: it.files.read(path, offset=offset, length=length))
         self._audit(AuditAction.FILE_READ, path, len(data))
         return data
@@ -37,6 +41,9 @@ class SandboxFiles(Files):
     async def write(
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
+        arguments.content(data)
+        if mode is not None:
+            arguments.a_mode(mode)
         await self._call(lambda it: it.files.write(path, data, mode=mode), mutates=True)
         self._audit(AuditAction.FILE_WRITE, path, len(data))
 
@@ -61,9 +68,11 @@ class SandboxFiles(Files):
         await self._call(lambda it: it.files.rename(source, target), mutates=True)
 
     async def symlink(self, path: PurePosixPath | str, target: str) -> None:
+        arguments.a_text(target)
         await self._call(lambda it: it.files.symlink(path, target), mutates=True)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
+        arguments.a_mode(mode)
         await self._call(lambda it: it.files.chmod(path, mode), mutates=True)
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
@@ -84,6 +93,8 @@ class SandboxFiles(Files):
         *,
         mode: int | None = None,
     ) -> int:
+        if mode is not None:
+            arguments.a_mode(mode)
         own = CallersError()
         with own.raised():
             async with self._operation(mutates=True) as instance:
@@ -94,6 +105,7 @@ class SandboxFiles(Files):
     async def read_many(
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[bytes | PinfoldError]:
+        arguments.several(paths)
         results = await self._call(lambda it: it.files.read_many(paths))
         for path, result in zip(paths, results, strict=True):
             if isinstance(result, bytes):
@@ -103,9 +115,11 @@ class SandboxFiles(Files):
     async def stat_many(
         self, paths: Sequence[PurePosixPath | str]
     ) -> Sequence[FileStat | PinfoldError]:
+        arguments.several(paths)
         return await self._call(lambda it: it.files.stat_many(paths))
 
     async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
+        arguments.mapping(files)
         await self._call(lambda it: it.files.write_many(files), mutates=True)
         for path, data in files.items():
             self._audit(AuditAction.FILE_WRITE, path, len(data))

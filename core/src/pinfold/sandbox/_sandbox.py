@@ -216,9 +216,9 @@ class Sandbox:
         Raises:
             Unimplemented: the target has no terminals (capability `pty`).
         """
-        request = None
-        if argv is not None or env or PurePosixPath(cwd) != WORKSPACE:
-            request = ExecRequest(argv=argv or ["sh"], cwd=cwd, env=env)
+        asked = ExecRequest(argv=["sh"] if argv is None else argv, cwd=cwd, env=env)
+        usual = argv is None and not asked.env and asked.cwd == WORKSPACE
+        request = None if usual else asked
         start, moved = self._runtime.clock.monotonic(), [0, 0]
         own = CallersError()
         with own.raised():

@@ -10,7 +10,7 @@ import attrs
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from pinfold._tasks import background
-from pinfold.errors import Internal
+from pinfold.errors import Conflict, Internal
 from pinfold.provider import ExecResult, OutputStream, Sink
 
 __all__ = ["Chunk", "ExecStream", "open_stream"]
@@ -52,10 +52,23 @@ class ExecStream(AsyncIterator[Chunk]):
             if self._outcome.error is not None:
                 raise self._outcome.error from None
             raise StopAsyncIteration from None
+        except anyio.ClosedResourceError:
+            raise Conflict(
+                "the stream was left, and its command with it",
+                hint="read it, or ask for its result, inside its block",
+            ) from None
 
     async def result(self) -> ExecResult:
-        """Read what is left, throw it away, and return the result: totals, but no output."""
-        async for _ in self:
+        """Read what is left, throw it away, and return the result: totals, but no output.
+
+        Raises:
+            Conflict: the block was left before the command had ended, and so ended it.
+            PinfoldError: what the command raised.
+        """
+        try:
+            while self._outcome.result is None:  # once known it is known, also after the block
+                await anext(self)
+        except StopAsyncIteration:
             pass
         if self._outcome.result is None:
             raise Internal("the command ended without a result")
