@@ -108,11 +108,11 @@ async def grows(path: Path, seconds: float = 5.0) -> None:
     await until(lambda: size(path) > before, seconds)
 
 
-async def is_still(path: Path) -> bool:
-    """Say whether a heartbeat, of one beat in 20 ms, has stopped."""
-    before = size(path)
+async def are_still(*paths: Path) -> bool:
+    """Say whether all of some heartbeats, of one beat in 20 ms, have stopped."""
+    before = [size(path) for path in paths]
     await anyio.sleep(0.3)
-    return size(path) == before
+    return [size(path) for path in paths] == before
 
 
 def workspace(instance: Instance) -> Path:

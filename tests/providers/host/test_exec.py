@@ -11,9 +11,9 @@ import pytest
 from pinfold.errors import InvalidArgument, NotADirectory, NotFound, OutsideWorkspace, TooLarge
 from pinfold.provider import ExecRequest
 from tests.providers.host.support import (
+    are_still,
     grows,
     heartbeat,
-    is_still,
     out,
     plant,
     run,
@@ -127,7 +127,7 @@ async def test_a_timeout_ends_the_whole_tree(instance):
     assert 0.8 <= elapsed < 0.8 + 2 + 3
     assert result.duration_ms >= 800
     assert all(beat.stat().st_size > 3 for beat in beats), "control: all of them lived"
-    assert [await is_still(beat) for beat in beats] == [True] * 5
+    assert await are_still(*beats)
 
 
 async def test_a_timeout_reaches_who_has_shed_every_mark(anyio_backend, native):
@@ -140,7 +140,7 @@ async def test_a_timeout_reaches_who_has_shed_every_mark(anyio_backend, native):
         await sh(instance, script, timeout_seconds=0.5)
         beat = workspace(instance) / "hb"
         assert beat.stat().st_size > 3, "control: it lived"
-        assert await is_still(beat)
+        assert await are_still(beat)
     finally:
         await instance.destroy()
 
@@ -178,7 +178,7 @@ async def test_cancellation_kills_before_it_propagates(instance):
         before = time.monotonic()
         tasks.cancel_scope.cancel()
     assert time.monotonic() - before < 5
-    assert [await is_still(beat) for beat in beats] == [True] * 5
+    assert await are_still(*beats)
 
 
 async def test_cancellation_at_any_moment_leaves_nothing(instance):
@@ -187,8 +187,19 @@ async def test_cancellation_at_any_moment_leaves_nothing(instance):
         with anyio.move_on_after(delay):
             await sh(instance, heartbeat("hb"))
     beat = workspace(instance) / "hb"
-    assert not beat.exists() or await is_still(beat)
+    assert not beat.exists() or await are_still(beat)
     assert await out(instance, "echo still works") == "still works\n"
+
+
+async def test_a_hundred_refusals_and_cancellations_cost_nothing(instance):
+    """EX-3, EX-5: whoever stops listening early harms neither the next call nor the sandbox."""
+    for number in range(100):
+        with pytest.raises(NotFound):
+            await run(instance, "true", cwd="/workspace/missing")
+        with anyio.move_on_after(number / 20_000):
+            await run(instance, "true")
+    assert await out(instance, "echo fine") == "fine\n"
+    assert await instance.status() == "running"
 
 
 async def test_output_is_exact_and_apart(instance):
@@ -430,7 +441,7 @@ async def test_an_error_of_the_sink_ends_the_command(instance):
     with pytest.raises(ZeroDivisionError):
         await instance.exec(ExecRequest(shell=f"echo x; {heartbeat('hb')}"), sink)
     beat = workspace(instance) / "hb"
-    assert not beat.exists() or await is_still(beat)
+    assert not beat.exists() or await are_still(beat)
 
 
 async def test_the_umask_and_the_user_are_what_the_contract_says(instance, level):

@@ -185,26 +185,40 @@ def _scribble(root, rng) -> None:
             os.chown(place, uid, uid, follow_symlinks=False)
 
 
-async def test_an_interruption_anywhere_is_finished_by_the_next_operation(instance, monkeypatch):
-    """CP-3: whichever step fails, the next call of any kind sees the whole new tree."""
+async def test_an_interruption_anywhere_is_finished_or_undone(instance, monkeypatch):
+    """CP-3: whichever step fails, the next call of any kind sees the old tree or the new one."""
     await out(instance, MAKE)
     before = await Checkpoint.of(instance)
-    steps = await _steps_of_a_restore(instance, before, monkeypatch)
-    assert steps > 20, "control: there is something to interrupt"
+    await out(instance, BREAK)
+    with monkeypatch.context() as patch:
+        count = _fail_at(patch, 1_000_000)
+        await instance.tree.restore(before.plan)
+    steps, seen = count[0], {"undone": 0, "finished": 0}
     for number in range(0, steps, 3):
         await out(instance, BREAK)
+        broken = await facts(instance)
         with monkeypatch.context() as patch:
             _fail_at(patch, number)
             with pytest.raises(_Interrupted):
                 await instance.tree.restore(before.plan)
+        left = is_restoring(instance)
         look = [
-            lambda: out(instance, "cat deep/er/one"),
-            lambda: instance.files.read("/workspace/deep/er/one"),
+            lambda: out(instance, "ls"),
+            lambda: instance.files.list("/workspace"),
             instance.tree.recover,
         ][number % 3]
-        assert await look() in {"one", b"one", True}
-        assert await facts(instance) == before.facts
-        assert not (workspace(instance).parent / "restore").exists()
+        said = await look()
+        assert number % 3 != 2 or said is left
+        assert not is_restoring(instance)
+        now = await facts(instance)
+        assert now in (before.facts, broken)
+        seen["finished" if now == before.facts else "undone"] += 1
+        await instance.tree.restore(before.plan)
+    assert min(seen.values()) > 3, seen
+
+
+def is_restoring(instance) -> bool:
+    return (workspace(instance).parent / "restore").exists()
 
 
 class _Interrupted(BaseException):
@@ -229,14 +243,6 @@ def _fail_at(patch, number: int) -> list[int]:
         patch.setattr(os, name, step)
 
     return count
-
-
-async def _steps_of_a_restore(instance, before, monkeypatch) -> int:
-    await out(instance, BREAK)
-    with monkeypatch.context() as patch:
-        count = _fail_at(patch, 1_000_000)
-        await instance.tree.restore(before.plan)
-    return count[0]
 
 
 async def test_an_interruption_before_the_journal_touches_nothing(instance):
@@ -465,12 +471,31 @@ async def test_a_guest_that_is_not_roots_checkpoints_what_is_closed_to_it(instan
     assert path.stat().st_mode & 0o777 == 0
 
 
-async def test_a_path_too_deep_to_open_is_said(instance):
-    """FS-5: a typed error, no crash."""
-    script = "i=0; while [ $i -lt 1100 ]; do mkdir dddd && cd -P dddd || exit; i=$((i+1)); done"
-    assert (await sh(instance, script, timeout_seconds=30)).exit_code == 0
+async def test_trees_deeper_than_a_path_can_be_long(instance):
+    """CP-1, CP-2: a guest can make them, so they come back; past any use they are refused."""
+    _dig(instance, 900)
+    before = await Checkpoint.of(instance)
+    assert len(before.entries[-1].path) > 4400
+    await instance.files.remove("/workspace/dddd", recursive=True)
+    await instance.tree.restore(before.plan)
+    assert await facts(instance) == before.facts
+    await instance.files.remove("/workspace/dddd", recursive=True)
+    _dig(instance, 1700)
     with pytest.raises(InvalidArgument, match="too deeply"):
         await instance.tree.scan()
+
+
+def _dig(instance, depth: int) -> None:
+    root = workspace(instance)
+    uid = root.stat().st_uid
+    here = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("dddd", dir_fd=here)
+        os.chown("dddd", uid, uid, dir_fd=here)
+        inner = os.open("dddd", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
 
 
 async def test_temporary_files_are_no_part_of_it(instance):

@@ -69,9 +69,14 @@ class Roots:
 
     def __init__(self, roots: Sequence[Root], *, use_openat2: bool | None = None) -> None:
         self.roots = tuple(roots)
+        self._is_closed = False
         self._openat2 = openat2_or_none() if use_openat2 is not False else None
         # The longest match wins, should one root lie in another.
         self._by_depth = sorted(roots, key=lambda root: -len(root.caller.parts))
+
+    def _check_open(self) -> None:
+        if self._is_closed:  # the descriptors may be somebody else's by now
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     @property
     def is_direct(self) -> bool:
@@ -79,16 +84,18 @@ class Roots:
         return self._openat2 is not None
 
     def close(self) -> None:
-        """Close the folders."""
+        """Close the folders: they are lost from now on."""
+        self._is_closed = True
         for root in self.roots:
             os.close(root.fd)
 
     def are_lost(self) -> bool:
-        """The workspace was removed behind our back."""
-        return os.fstat(self.roots[0].fd).st_nlink == 0
+        """The workspace was removed behind our back, or let go of."""
+        return self._is_closed or os.fstat(self.roots[0].fd).st_nlink == 0
 
     def split(self, path: PurePosixPath) -> tuple[Root, bytes]:
         """Return the root that holds a path of the caller's, and the rest, `""` for itself."""
+        self._check_open()
         for root in self._by_depth:
             if path == root.caller:
                 return root, b""
@@ -139,6 +146,7 @@ class Roots:
         Raises:
             OSError: as open; ELOOP or ENOTDIR for a link.
         """
+        self._check_open()
         steps = [part for part in path.split(b"/") if part] or [b"."]
         if self._openat2 is not None:
             steps = list(_stretches(steps))

@@ -176,6 +176,7 @@ async def make_local(place: Place, ref: InstanceRef, spec: ResolvedSpec, ctx: Co
         env={"PATH": _PATH, **_passed(options)},
         rlimits=options.rlimits,
         drain=held.drain,
+        is_ending=lambda: place.is_ending,
     )
     return await _assemble(ref, spec, ctx, held, guest)
 

@@ -219,12 +219,12 @@ def _serve(control: socket.socket, inner: int | None, config: dict[str, Any]) ->
         try:
             pid = _syscall("clone", clone, flags, None, ctypes.byref(pidfd), None, None)
         except OSError as error:
-            talk.send(_failure(b"f", error))
+            _tell(talk, _failure(b"f", error))
         else:
             if pid == 0:
                 control.close()
                 _init(talk, (request, streams), inner, program)
-            socket.send_fds(talk, [b"p"], [pidfd.value])
+            _tell(talk, b"p", pidfd.value)
             os.close(pidfd.value)
         talk.close()
         for fd in (request, *streams):
@@ -237,6 +237,12 @@ def _close(fd: int) -> None:
     except OSError as error:
         if error.errno != errno.EBADF:  # listdir's own
             raise
+
+
+def _tell(talk: socket.socket, message: bytes, *fds: int) -> None:
+    """Send a message, unless whoever would hear it has gone away: nobody here is to die of that."""
+    with contextlib.suppress(OSError):
+        socket.send_fds(talk, [message], fds)
 
 
 def _failure(kind: bytes, error: OSError) -> bytes:
@@ -288,14 +294,14 @@ def _init(
         os.close(trouble_out)
         trouble = os.read(trouble_in, 4096)  # ends, empty, with the exec that succeeds
         if trouble:
-            talk.send(trouble)
+            _tell(talk, trouble)
             os._exit(125)
-        socket.send_fds(talk, [b"r"], masters)
+        _tell(talk, b"r", *masters)
         for fd in {*unused, trouble_in}:
             os.close(fd)
         _reap(talk, command, wake_in)
     except OSError as error:
-        talk.send(_failure(b"f", error))
+        _tell(talk, _failure(b"f", error))
     os._exit(125)
 
 
@@ -308,7 +314,7 @@ def _open_cwd(request: dict[str, Any], talk: socket.socket) -> int:
             raise OSError(errno.EXDEV, "it leads out of the workspace")
         os.fchdir(fd)
     except OSError as error:
-        talk.send(_failure(b"n", error))
+        _tell(talk, _failure(b"n", error))
         os._exit(125)
     return fd
 
@@ -350,8 +356,7 @@ def _collect(talk: socket.socket, command: int) -> None:
         if pid == 0:
             return
         if pid == command:
-            with contextlib.suppress(BrokenPipeError):  # nobody waits any more
-                talk.send(b"x" + struct.pack("=i", status))
+            _tell(talk, b"x" + struct.pack("=i", status))
 
 
 def _command(job: _Job, trouble: int) -> NoReturn:

@@ -10,7 +10,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -56,15 +56,23 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         env: the default environment, all of it.
         rlimits: what each command is limited to.
         drain: reads on for jobs that outlive their exec.
+        is_ending: the instance has been, or is being, removed.
     """
 
     def __init__(
-        self, *, roots: Roots, env: Mapping[str, str], rlimits: Rlimits, drain: Drain
+        self,
+        *,
+        roots: Roots,
+        env: Mapping[str, str],
+        rlimits: Rlimits,
+        drain: Drain,
+        is_ending: Callable[[], bool],
     ) -> None:
         self._roots = roots
         self._env = dict(env)
         self._rlimits = rlimits
         self._drain = drain
+        self._is_ending = is_ending
         self._finds_marked = can_find_marked()
         self._running: set[Child] = set()
         self.tree_kill = TreeKill.COOKIE if self._finds_marked else TreeKill.GROUP
@@ -130,7 +138,9 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
             except OSError as error:
                 return _not_started(error, argv[0], streams[2])
         mark = os.fsencode(f"{COOKIE}={whole[COOKIE]}")
-        child = _PidfdChild(popen, mark) if self._finds_marked else _GroupChild(popen)
+        child = (
+            _PidfdChild(popen, mark, self._is_ending) if self._finds_marked else _GroupChild(popen)
+        )
         child.on_close = self._running.discard
         self._running.add(child)
         return child
@@ -191,9 +201,12 @@ def _not_started(error: OSError, program: str, stderr: int) -> Child:
 class _PidfdChild(Child):
     """A process on Linux; it is reaped last of all, so that its number stays its own."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], mark: bytes) -> None:
+    def __init__(
+        self, popen: subprocess.Popen[bytes], mark: bytes, is_ending: Callable[[], bool]
+    ) -> None:
         self._popen = popen
         self._mark = mark
+        self._is_ending = is_ending
         self._pidfd: int | None = os.pidfd_open(popen.pid)
         self._status: int | None = None
 
@@ -203,6 +216,8 @@ class _PidfdChild(Child):
                 raise anyio.ClosedResourceError
             await until_gone(self._pidfd)
             self._status = _status(self._popen.pid)
+            if self._status == -signal.SIGKILL and self._is_ending():
+                raise lost()  # that end was not its own
         return self._status
 
     async def signal(self, number: int) -> None:

@@ -8,6 +8,7 @@
         tmp/             native: the guest's /tmp
         etc/             native: the guest's own files of /etc
         roots/<n>/       native: writable roots
+        ending           while it is being removed
         restore/         while a restore is under way
 """
 
@@ -97,6 +98,16 @@ class Place:
         aside = self.folder / "instance.new"
         aside.write_text(json.dumps({"version": _VERSION, **attrs.asdict(record)}))
         aside.replace(self.folder / "instance.json")
+
+    def begin_end(self) -> None:
+        """Let whoever still holds it know that what dies from now on dies of its end."""
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "ending").touch()
+
+    @property
+    def is_ending(self) -> bool:
+        """It has ended, or is about to."""
+        return not self.workspace.exists() or (self.folder / "ending").exists()
 
     def read(self) -> Record | None:
         """Return the record; None where there is no such instance."""

@@ -60,7 +60,7 @@ def _capabilities(spec: ResolvedSpec) -> Capabilities:
     return Capabilities(
         native_processes=True,
         network_enforced=native,
-        packages=False,
+        packages=not native and os.name == "posix" and os.geteuid() == 0,
         portable_checkpoint=True,
         ports=False,
         pty=True,
@@ -198,6 +198,7 @@ class HostProvider(Provider):
 
 
 def _destroy(place: Place) -> None:
+    place.begin_end()
     record = place.read()
     launcher = record.launcher if record else None
     if not end_instance(launcher, place.workspace, _DESTROY_SECONDS):

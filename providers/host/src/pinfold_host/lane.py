@@ -131,8 +131,6 @@ class HostLane(Lane):
             for mode in modes
             for durability in (Durability.NONE, Durability.CHECKPOINTED)
         )
-        # A command at level none runs as whoever tests: what it attacks would be theirs.
-        self.allow_attacks = level is Level.NATIVE
 
     async def unavailable(self) -> str | None:
         """Return why this level can't be had here, or None."""
