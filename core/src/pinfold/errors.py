@@ -295,9 +295,10 @@ class Internal(PinfoldError):
 
 
 def error_classes() -> Iterator[type[PinfoldError]]:
-    """Yield every class of the tree, the root first."""
+    """Yield every class of the tree drawn above, the root first."""
     pending: list[type[PinfoldError]] = [PinfoldError]
     while pending:
         cls = pending.pop()
-        yield cls
+        if cls.__module__ == __name__:
+            yield cls
         pending.extend(cls.__subclasses__())
