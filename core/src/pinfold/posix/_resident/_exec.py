@@ -37,6 +37,8 @@ __all__ = ["ResidentGuest"]
 _ARGUMENTS: Final = Struct("<BQQIHH")
 #: The variable that marks every process of a command.
 COOKIE: Final = "PINFOLD_EXEC"
+#: The most that a sink gets at once.
+_SINK_BYTES: Final = 65536
 _NO_SIZE: Final = TerminalSize()
 _TIMED_OUT: Final = 124
 _NAMES: Final[tuple[OutputStream, OutputStream]] = ("stdout", "stderr")
@@ -255,8 +257,9 @@ async def _feed(stream: Stream, stdin: bytes, sink: Sink | None) -> None:
 async def _deliver(stream: Stream, sink: Sink) -> None:
     for index in (1, 2):
         data = stream.take(index)
+        for at in range(0, len(data), _SINK_BYTES):
+            await sink(_NAMES[index - 1], data[at : at + _SINK_BYTES])
         if data:
-            await sink(_NAMES[index - 1], data)
             stream.return_credit(index, len(data))
 
 

@@ -48,6 +48,7 @@ _CONNECT_SECONDS: Final = 10.0
 _SEND_SECONDS: Final = 10.0
 _PIECE: Final = 256 << 10
 _U64: Final = 8
+_BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class Link(ABC):
@@ -68,6 +69,10 @@ class Link(ABC):
         Raises:
             anyio.BrokenResourceError, anyio.ClosedResourceError: the connection is gone.
         """
+
+    @abstractmethod
+    async def was_refused(self) -> bool:
+        """Say, of one that has ended, whether there was nobody to connect to."""
 
     @abstractmethod
     async def aclose(self) -> None:
@@ -134,6 +139,7 @@ class Session:
         self._told = 0
         self._leader: Waiter | None = None
         self._followers: dict[Waiter, None] = {}
+        self._reading: anyio.CancelScope | None = None
         self._ping: int | None = None
         self._closing = False
 
@@ -337,13 +343,17 @@ class Session:
         data = b""
         try:
             with anyio.move_on_after(_QUIET_SECONDS) as quiet:
+                self._reading = quiet
                 data = await link.receive(MAX_OUT)
-        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except _BROKEN:
             if self._link is link:
                 await self._hang_up()
             return
+        finally:
+            self._reading = None
         if quiet.cancelled_caught:
-            await self._is_anyone_there()
+            if self._link is link:
+                await self._is_anyone_there()
             return
         self._received += len(data)
         try:
@@ -396,6 +406,8 @@ class Session:
 
     async def _hang_up(self) -> None:
         link, self._link = self._link, None
+        if self._reading is not None:
+            self._reading.cancel()
         if link is not None:
             with anyio.move_on_after(_SEND_SECONDS, shield=True):
                 await link.aclose()
@@ -415,8 +427,6 @@ class Session:
                     else:
                         return
                     pause = min(2 * pause, 1.0)
-        except (anyio.EndOfStream, anyio.BrokenResourceError):
-            self._fail(Lost("the helper is gone"))
         except Lost as exc:
             self._fail(exc)
         except Malformed as exc:
@@ -438,9 +448,17 @@ class Session:
                     self._link = link
             if patience.cancelled_caught:
                 raise Lost("the helper does not answer: it is stopped")
-        except BaseException:
+        except BaseException as exc:
+            gone = False
+            if isinstance(exc, _BROKEN):
+                with anyio.move_on_after(_CONNECT_SECONDS):
+                    gone = await link.was_refused()
             with anyio.move_on_after(_SEND_SECONDS, shield=True):
                 await link.aclose()
+            if gone:
+                raise Lost("the helper is gone") from None
+            if isinstance(exc, _BROKEN):
+                raise Unreachable("the connection to the helper was cut at once") from None
             raise
         await self.flush()
 

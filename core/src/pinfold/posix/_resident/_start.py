@@ -23,6 +23,8 @@ __all__ = ["NoHelper", "Running", "load", "start"]
 FOLDERS: Final = ("/tmp", "/dev/shm", "/var/tmp", "/run")  # noqa: S108 -- in the target
 _START_SECONDS: Final = 20.0
 _LINE_BYTES: Final = 512
+#: How `helper connect` ends when there is no helper, or the program itself is gone.
+_NOBODY: Final = (6, 126, 127)
 
 #: $1 a random name, $2 what to purge before (or empty), then the folders. Says `machine folder`;
 #: then takes a line with a size, and that many bytes. `head` may read on: nothing else is sent
@@ -82,10 +84,17 @@ class _ProcessLink(Link):
     async def send(self, data: bytes) -> None:
         await self._process.stdin.send(data)
 
+    async def was_refused(self) -> bool:
+        await self._end_input()
+        return await self._process.wait() in _NOBODY
+
     async def aclose(self) -> None:
+        await self._end_input()
+        await self._process.aclose()
+
+    async def _end_input(self) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._process.stdin.aclose()
-        await self._process.aclose()
 
 
 class _SpawnConnector(Connector):
