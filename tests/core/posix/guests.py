@@ -210,7 +210,7 @@ class SupervisingLocalGuest(LocalGuest, SupervisingGuest):
         try:
             return await super().spawn(argv, env, cwd)
         except OSError as exc:
-            code = 127 if isinstance(exc, FileNotFoundError) else 126
+            code = 127 if isinstance(exc, FileNotFoundError) or not argv[0] else 126
             text = f"{argv[0]}: {exc.strerror}"
             script = 'printf "%s\\n" "$1" >&2; exit "$2"'
             return await super().spawn(["/bin/sh", "-c", script, "sh", text, str(code)], env, "/")

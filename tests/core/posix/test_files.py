@@ -3,6 +3,7 @@
 import os
 import secrets
 import tracemalloc
+from contextlib import aclosing
 from pathlib import PurePosixPath
 
 import anyio
@@ -473,9 +474,10 @@ async def test_fs7_any_size_in_bounded_memory(box) -> None:
 
 async def test_a_download_may_be_left_early(box) -> None:
     await box.files.write("/workspace/f", bytes(10_000_000))
-    async for chunk in box.files.download("/workspace/f"):
-        assert chunk
-        break
+    async with aclosing(box.files.download("/workspace/f")) as pieces:
+        async for chunk in pieces:
+            assert chunk
+            break
     assert (await box.files.stat("/workspace/f")).size == 10_000_000
 
 

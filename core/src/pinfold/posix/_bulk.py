@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
-from pinfold.posix._call import CHUNK, ProgramFailed, Shell
+from pinfold.posix._call import CHUNK, ProgramFailed, Shell, closing
 from pinfold.posix._layout import Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
@@ -77,7 +77,7 @@ class Content:
 
     name: str
     size: int
-    chunks: Iterable[bytes] | AsyncIterable[bytes]
+    chunks: bytes | AsyncIterable[bytes]
     mode: int = 0o644
     mtime_ns: int = 0
 
@@ -222,11 +222,11 @@ class Bulk:
                     places = dict(zip(group.names, group.at, strict=True))
                     before, now = await reader.line(), await reader.line()
                     while member := await reader.member():
-                        content = reader.content(member.size)
-                        if member.regular and member.name in places:
-                            yield Packed(places[member.name], member.size, content)
-                        async for _ in content:
-                            pass
+                        async with aclosing(reader.content(member.size)) as content:
+                            if member.regular and member.name in places:
+                                yield Packed(places[member.name], member.size, content)
+                            async for _ in content:
+                                pass
                     after = await reader.line()
                     certain = before == after and (before or "") < (now or "")
                     yield Verdict(group.at, certain)
@@ -313,23 +313,22 @@ async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:
     for content in contents:
         held += header(content.name, content.size, content.mode, content.mtime_ns)
         left = content.size
-        async for chunk in _each(content.chunks):
-            left -= len(chunk)
-            held += chunk
-            if len(held) >= CHUNK:
-                yield bytes(held)
-                held.clear()
+        if isinstance(content.chunks, AsyncIterable):
+            async with closing(content.chunks):
+                async for chunk in content.chunks:
+                    left -= len(chunk)
+                    held += chunk
+                    if len(held) >= CHUNK:
+                        yield bytes(held)
+                        held.clear()
+        else:
+            left -= len(content.chunks)
+            held += content.chunks
         if left:
             raise ValueError(f"{content.name}: {left} bytes more were announced than came")
         held += padding(content.size)
+        if len(held) >= CHUNK:
+            yield bytes(held)
+            held.clear()
     held += header("end", 0) + END
     yield bytes(held)
-
-
-async def _each(chunks: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    if isinstance(chunks, AsyncIterable):
-        async for chunk in chunks:
-            yield chunk
-    else:
-        for chunk in chunks:
-            yield chunk

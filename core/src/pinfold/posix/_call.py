@@ -18,7 +18,17 @@ from pinfold.errors import Effect, OutcomeUnknown, Unavailable
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, Process
 
-__all__ = ["CHUNK", "TASK", "Answer", "Boundary", "ProgramFailed", "Shell", "closing", "feed", "program"]
+__all__ = [
+    "CHUNK",
+    "TASK",
+    "Answer",
+    "Boundary",
+    "ProgramFailed",
+    "Shell",
+    "closing",
+    "feed",
+    "program",
+]
 
 CHUNK: Final = 65536
 #: Marks our own programs, as the cookie marks commands.
@@ -145,7 +155,7 @@ class Shell:
         """
         boundary = boundary or Boundary()
         process = await self._spawn(boundary, names, args)
-        said, trouble, finished = bytearray(), bytearray(), False
+        said, text, trouble = _Said(process.stdout, boundary), bytearray(), bytearray()
         broken: list[Exception] = []
         collected = anyio.Event()
         try:
@@ -164,9 +174,8 @@ class Shell:
 
                 tasks.start_soon(give)
                 tasks.start_soon(listen)
-                async for chunk, last in _until(process.stdout, boundary):
-                    said += chunk
-                    finished = finished or last
+                while (chunk := await said.more()) is not None:
+                    text += chunk
                 with anyio.move_on_after(_LET_GO_SECONDS):
                     await process.wait()
                     await collected.wait()
@@ -176,10 +185,10 @@ class Shell:
                 with anyio.move_on_after(_LET_GO_SECONDS, shield=True):
                     await process.aclose()
             else:
-                await _let_go(process, patience=0 if finished else _CLEAN_UP_SECONDS)
+                await _let_go(process, patience=0 if said.finished else _CLEAN_UP_SECONDS)
         if broken:
             raise broken[0]
-        return _answer(bytes(said), bytes(trouble), finished=finished, mutates=mutates)
+        return _answer(bytes(text), bytes(trouble), finished=said.finished, mutates=mutates)
 
     async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncGenerator[bytes]:
         """Run a program and yield what it says after `ok`, while it says it.
@@ -188,29 +197,21 @@ class Shell:
         """
         boundary = Boundary()
         process = await self._spawn(boundary, names, args)
-        finished = False
+        said = _Said(process.stdout, boundary)
         try:
             await process.stdin.aclose()
-            pieces = _until(process.stdout, boundary)
-            said = b""
+            head = b""
             with anyio.fail_after(_OPEN_SECONDS):
-                async for chunk, last in pieces:
-                    said += chunk
-                    finished = finished or last
-                    if b"\n" in said or finished:
-                        break
-            if not said.startswith(b"ok\n"):
-                trouble = await _trouble(process)
-                _answer(said, trouble, finished=finished, mutates=False)
-            rest = said.removeprefix(b"ok\n")
-            if rest:
-                yield rest
-            if not finished:
-                async for chunk, last in pieces:
-                    finished = finished or last
-                    if chunk:
-                        yield chunk
-            if not finished:
+                while b"\n" not in head and (chunk := await said.more()) is not None:
+                    head += chunk
+            if not head.startswith(b"ok\n"):
+                _answer(head, await _trouble(process), finished=said.finished, mutates=False)
+            if len(head) > len(b"ok\n"):
+                yield head[len(b"ok\n") :]
+            while (chunk := await said.more()) is not None:
+                if chunk:
+                    yield chunk
+            if not said.finished:
                 trouble = await _trouble(process)
                 raise Unavailable(
                     "the target stopped sending before the end: what has come is incomplete",
@@ -299,23 +300,29 @@ async def closing(chunks: AsyncIterable[bytes]) -> AsyncIterator[None]:
                 await chunks.aclose()
 
 
-async def _until(
-    stream: ByteReceiveStream, boundary: Boundary
-) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield chunks, each with whether the boundary was found behind it; then stop."""
-    pending = b""
-    while True:
+class _Said:
+    """What a program says, up to the boundary."""
+
+    def __init__(self, stream: ByteReceiveStream, boundary: Boundary) -> None:
+        self._stream = stream
+        self._boundary = boundary
+        self._pending = b""
+        self._ended = False
+        #: The boundary was seen.
+        self.finished = False
+
+    async def more(self) -> bytes | None:
+        """Return what comes next, perhaps nothing, or None at the end."""
+        if self._ended:
+            return None
         try:
-            chunk = await stream.receive(CHUNK)
+            chunk = await self._stream.receive(CHUNK)
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            if pending:
-                yield pending, False
-            return
-        clear, pending, found = boundary.split(pending + chunk)
-        if clear or found:
-            yield clear, found
-        if found:
-            return
+            self._ended = True
+            return self._pending
+        clear, self._pending, self.finished = self._boundary.split(self._pending + chunk)
+        self._ended = self.finished
+        return clear
 
 
 async def _collect(stream: ByteReceiveStream, into: bytearray) -> None:

@@ -3,48 +3,21 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import aclosing
 from pathlib import PurePosixPath
-from typing import Any, Final
 
-import attrs
-
-from pinfold.errors import (
-    AlreadyExists,
-    Effect,
-    InvalidArgument,
-    IsADirectory,
-    NotRegular,
-    PinfoldError,
-    TooLarge,
-)
-from pinfold.posix._bulk import Bulk, Content, Operation, Packed, Verdict, batched, groups
-from pinfold.posix._call import Boundary, ProgramFailed, Shell, closing
-from pinfold.posix._layout import TEMPORARY, Layout, Place, temporary
-from pinfold.posix._probe import Tools
-from pinfold.posix._records import Record, from_find, from_stat
-from pinfold.posix._trouble import error_of
-from pinfold.provider import Files, FileStat, FileType, TreeItem
-from pinfold.spec import Limits
+from pinfold.errors import AlreadyExists, InvalidArgument, IsADirectory, NotRegular, PinfoldError
+from pinfold.posix._call import Boundary, closing
+from pinfold.posix._layout import TEMPORARY, temporary
+from pinfold.posix._many import ManyFiles, errors, file_stat, once, too_large
+from pinfold.posix._records import from_find, from_stat
+from pinfold.provider import FileStat
 
 __all__ = ["ShellFiles"]
 
-#: Files up to this size travel together (`upload_tree`), so many bytes of them at a time.
-_SMALL_BYTES: Final = 256 * 1024
-_FLUSH_BYTES: Final = 8 * 1024 * 1024
-_FLUSH_ITEMS: Final = 1000
 
-
-class ShellFiles(Files):
+class ShellFiles(ManyFiles):
     """Files on any target that has a shell.
 
     Args:
@@ -54,13 +27,6 @@ class ShellFiles(Files):
         limits: its own.
     """
 
-    def __init__(self, shell: Shell, layout: Layout, tools: Tools, limits: Limits) -> None:
-        self._shell = shell
-        self._layout = layout
-        self._tools = tools
-        self._limits = limits
-        self._bulk = Bulk(shell, tools)
-
     async def read(
         self, path: PurePosixPath | str, *, offset: int = 0, length: int | None = None
     ) -> bytes:
@@ -69,29 +35,37 @@ class ShellFiles(Files):
                 raise InvalidArgument(f"{label} is a number of bytes, 0 or more")
         limit = self._limits.read_bytes
         if length is not None and length > limit:
-            raise _too_large(path, limit)
-        if length is None:
-            args = (str(offset), str(limit + 1)) if offset else ("", "")
+            raise too_large(path, limit)
+        skipped = 0
+        wanted = limit + 1 if length is None else length
+        if (offset or length is not None) and self._tools.dd_bytes:
+            part = (str(offset), str(wanted))
         else:
-            args = (str(offset), str(length))
+            part, skipped = ("", ""), offset
         data = bytearray()
-        async for chunk in self._chunks(path, args):
-            data += chunk
-            if len(data) > limit:
-                raise _too_large(path, limit)
-        return bytes(data)
+        async with aclosing(self._chunks(path, part)) as chunks:
+            async for chunk in chunks:
+                data += chunk[skipped:]
+                skipped = max(0, skipped - len(chunk))
+                if len(data) > wanted:
+                    break
+        if len(data) > limit:
+            raise too_large(path, limit)
+        return bytes(data[:wanted])
 
     def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
         return self._chunks(path, ("", ""))
 
     async def _chunks(
         self, path: PurePosixPath | str, part: tuple[str, str]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         place = self._layout.place(path)
-        with _errors(place.path, "read"):
+        stream = self._shell.stream("paths", "read", args=(*place.args, *part))
+        with errors(place.path, "read"):
             try:
-                async for chunk in self._shell.stream("paths", "read", args=(*place.args, *part)):
-                    yield chunk
+                async with aclosing(stream):
+                    async for chunk in stream:
+                        yield chunk
             except TimeoutError:
                 raise NotRegular(
                     f"can't read {str(path)!r}: it does not open",
@@ -103,7 +77,7 @@ class ShellFiles(Files):
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
         self._fits(path, len(data))
-        await self._write(path, _once(data), mode, size=len(data))
+        await self._write(path, once(data), mode, size=len(data))
 
     async def upload(
         self,
@@ -112,6 +86,11 @@ class ShellFiles(Files):
         *,
         mode: int | None = None,
     ) -> int:
+        if not (self._tools.tail and self._tools.dd):
+            async with closing(chunks):
+                data = b"".join([chunk async for chunk in chunks])
+            await self.write(path, data, mode=mode)
+            return len(data)
         return await self._write(path, chunks, mode, size=None)
 
     async def _write(
@@ -135,7 +114,7 @@ class ShellFiles(Files):
                 yield boundary.bytes
 
         args = (*place.args, _octal(mode), "" if size is None else str(size), temporary())
-        with _errors(place.path, "write"):
+        with errors(place.path, "write"):
             answer = await self._shell.ask(
                 "paths", "write", args=args, stdin=stream(), mutates=True, boundary=boundary
             )
@@ -150,7 +129,7 @@ class ShellFiles(Files):
     async def list(self, path: PurePosixPath | str) -> builtins.list[FileStat]:
         place = self._layout.place(path)
         flag = "1" if self._tools.find_printf else ""
-        with _errors(place.path, "list"):
+        with errors(place.path, "list"):
             said = await self._shell.call("paths", "list", args=(*place.args, flag))
         text = said.decode("utf-8", "surrogateescape")
         records = from_find(text) if flag else from_stat(text)[0]
@@ -166,322 +145,35 @@ class ShellFiles(Files):
     ) -> None:
         place = self._layout.place(path)
         flags = ("1" if parents else "", "1" if exist_ok else "")
-        with _errors(place.path, "make the directory"):
+        with errors(place.path, "make the directory"):
             await self._shell.call("paths", "mkdir", args=(*place.args, *flags), mutates=True)
 
     async def remove(self, path: PurePosixPath | str, *, recursive: bool = False) -> None:
         place = self._inner(path, "remove", InvalidArgument)
         flags = ("1" if recursive else "", "1" if self._tools.rm_by_descriptor else "")
-        with _errors(place.path, "remove"):
+        with errors(place.path, "remove"):
             await self._shell.call("paths", "remove", args=(*place.args, *flags), mutates=True)
 
     async def rename(self, source: PurePosixPath | str, target: PurePosixPath | str) -> None:
         old = self._inner(source, "rename", InvalidArgument)
         new = self._inner(target, "rename to", InvalidArgument)
-        with _errors(old.path, f"rename to {str(target)!r}"):
+        with errors(old.path, f"rename to {str(target)!r}"):
             await self._shell.call("paths", "rename", args=(*old.args, *new.args), mutates=True)
 
     async def symlink(self, path: PurePosixPath | str, target: str) -> None:
         if not target or "\0" in target:
             raise InvalidArgument("the text of a link is not empty and has no NUL byte")
         place = self._inner(path, "link", AlreadyExists)
-        with _errors(place.path, "link"):
+        with errors(place.path, "link"):
             await self._shell.call("paths", "link", args=(*place.args, target), mutates=True)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
         place = self._layout.place(path)
         spare = f"{self._tools.control}/{temporary()}"
-        with _errors(place.path, "change the mode of"):
+        with errors(place.path, "change the mode of"):
             await self._shell.call(
                 "paths", "chmod", args=(*place.args, _octal(mode), spare), mutates=True
             )
-
-    def _inner(self, path: PurePosixPath | str, doing: str, refusal: type[PinfoldError]) -> Place:
-        place = self._layout.place(path)
-        if place.is_root:
-            raise refusal(
-                f"can't {doing} {str(path)!r}: it is the workspace or a writable root itself",
-                hint="name something in it",
-                details={"path": str(path)},
-            )
-        return place
-
-    def _fits(self, path: PurePosixPath | str, size: int) -> None:
-        limit = self._limits.file_bytes
-        if limit is not None and size > limit:
-            raise TooLarge(
-                f"can't write {str(path)!r}: this target's files hold at most {limit} bytes",
-                details={"path": str(path), "limit": limit},
-            )
-
-    # --- many at once ---
-
-    def _places(
-        self, paths: Sequence[PurePosixPath | str]
-    ) -> tuple[builtins.list[Any], dict[int, Place]]:
-        results: builtins.list[Any] = [None] * len(paths)
-        places: dict[int, Place] = {}
-        for at, path in enumerate(paths):
-            try:
-                places[at] = self._layout.place(path)
-            except PinfoldError as exc:
-                results[at] = exc
-        return results, places
-
-    async def stat_many(
-        self, paths: Sequence[PurePosixPath | str]
-    ) -> Sequence[FileStat | PinfoldError]:
-        results, places = self._places(paths)
-        order = builtins.list(places)
-        found = await self._bulk.stat([places[at].args for at in order])
-        for at, fact in zip(order, found, strict=True):
-            path = places[at].path
-            results[at] = (
-                error_of(fact, path, "stat")
-                if isinstance(fact, ProgramFailed)
-                else file_stat(path, fact)
-            )
-        return [result for result in results if result is not None]
-
-    async def read_many(
-        self, paths: Sequence[PurePosixPath | str]
-    ) -> Sequence[bytes | PinfoldError]:
-        if not self._tools.tar:
-            return await super().read_many(paths)
-        results, places = self._places(paths)
-        first: dict[tuple[str, str], int] = {}
-        for at, place in places.items():
-            first.setdefault(place.args, at)
-        order = builtins.list(first.items())
-        held: dict[int, bytes | PinfoldError] = {}
-        async with aclosing(self._bulk.pack([args for args, _ in order])) as packed:
-            async for item in packed:
-                if isinstance(item, Verdict):
-                    for index in item.at if item.certain else ():
-                        if index in held:
-                            results[order[index][1]] = held[index]
-                    held.clear()
-                else:
-                    held[item.at] = await self._kept(item, paths[order[item.at][1]])
-        for at, place in places.items():
-            earlier = first[place.args]
-            if results[earlier] is None:
-                # A link, or something else: this way tells what.
-                results[earlier] = await _or_error(self.read(place.path))
-            results[at] = results[earlier]
-        return [result for result in results if result is not None]
-
-    async def _kept(self, item: Packed, path: PurePosixPath | str) -> bytes | PinfoldError:
-        if item.size > self._limits.read_bytes:
-            async for _ in item.chunks:
-                pass
-            return _too_large(path, self._limits.read_bytes)
-        return b"".join([chunk async for chunk in item.chunks])
-
-    async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
-        new = []
-        for path, data in files.items():
-            self._fits(path, len(data))
-            new.append(_New(self._inner(path, "write", IsADirectory), data, None))
-        if not self._tools.tar:
-            await super().write_many(files)
-        else:
-            await self._plant(new)
-
-    async def _plant(self, files: Sequence[_New]) -> None:
-        """Write many files, in as few round trips as their names need."""
-        wanted: dict[tuple[str, bool], dict[tuple[str, str], _New]] = {}
-        for new in files:
-            root = self._layout.root_of(new.place.directory)
-            wanted.setdefault((root, new.mode is None), {})[new.place.args] = new
-        done = False
-        for (root, keep), by_args in wanted.items():
-            numbered = ((at, *args) for at, args in enumerate(by_args))
-            members = builtins.list(by_args.values())
-            for batch in batched(builtins.list(groups(numbered))):
-                operations, contents = [], []
-                for number, group in enumerate(batch):
-                    operations.append(Operation("files", group.directory, group.names, str(number)))
-                    for name, at in zip(group.names, group.at, strict=True):
-                        new = members[at]
-                        mode = 0o644 if new.mode is None else new.mode
-                        contents.append(
-                            Content(f"{number}/{name}", len(new.data), [new.data], mode)
-                        )
-                try:
-                    failures = await self._bulk.apply(
-                        root, operations, contents, staged=temporary(), keep=keep, clean=True
-                    )
-                    for failure in failures:
-                        for name in failure.names:
-                            new = by_args[failure.operation.directory, name]
-                            await self.write(new.place.path, new.data, mode=new.mode)
-                except ProgramFailed as exc:
-                    error = error_of(exc, members[batch[0].at[0]].place.path, "write")
-                    raise _after(error, done=done) from None
-                except PinfoldError as exc:
-                    raise _after(exc, done=True) from None
-                done = True
-
-    async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
-        if not (self._tools.find and self._tools.tar):
-            async for plain in super().download_tree(path):
-                yield plain
-            return
-        place = self._layout.place(path)
-        with _errors(place.path, "read the tree"):
-            _, records, _ = await self._bulk.walk(place)
-        records.sort(key=lambda record: record.name)
-        root = await self.stat(path)
-        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=root.mode)
-        for record in records:
-            if record.type in {FileType.DIRECTORY, FileType.SYMLINK}:
-                yield _tree_item(record)
-        left = {
-            place.path / record.name: record for record in records if record.type is FileType.FILE
-        }
-        order = builtins.list(left)
-        places = [self._layout.place(inner).args for inner in order]
-        async with aclosing(self._bulk.pack(places)) as packed:
-            async for item in packed:
-                if isinstance(item, Packed):
-                    record = left.pop(order[item.at])
-                    yield _tree_item(attrs.evolve(record, size=item.size), item.chunks)
-        for inner, record in left.items():
-            yield _tree_item(record, self.download(inner))
-
-    async def upload_tree(
-        self,
-        path: PurePosixPath | str,
-        items: AsyncIterable[TreeItem] | Iterable[TreeItem],
-    ) -> int:
-        if not self._tools.tar:
-            return await super().upload_tree(path, items)
-        root = self._layout.place(path).path
-        await self.make_directory(root)
-        batch, count = _Planting(), 0
-        modes: builtins.list[tuple[Place, int]] = []
-        async for item in _each(items):
-            if item.path.is_absolute():
-                raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
-            place = self._layout.place(root / item.path)
-            if item.type is FileType.DIRECTORY:
-                batch.directories.append(place)
-                if item.mode is not None:
-                    modes.append((place, item.mode))
-            elif item.type is FileType.SYMLINK:
-                batch.links.append((place, item.link or ""))
-            elif item.size > _SMALL_BYTES:
-                await self._flush(batch)
-                batch = _Planting()
-                await self.upload(place.path, item.chunks or _once(b""), mode=item.mode)
-            else:
-                data = b"".join([chunk async for chunk in item.chunks or _once(b"")])
-                batch.files.append(_New(place, data, item.mode))
-            count += 1
-            if batch.is_full:
-                await self._flush(batch)
-                batch = _Planting()
-        await self._flush(batch)
-        # Last, and the deepest first: a directory may be closed to writes.
-        modes.sort(key=lambda pair: len(pair[0].path.parts), reverse=True)
-        await self._operate(
-            [
-                Operation("chmod", place.directory, (place.name,), f"{mode:o}")
-                for place, mode in modes
-            ]
-        )
-        return count
-
-    async def _flush(self, batch: _Planting) -> None:
-        directories = groups((0, *place.args) for place in batch.directories)
-        await self._operate([Operation("mkdir", g.directory, g.names) for g in directories])
-        await self._plant(batch.files)
-        await self._operate(
-            [Operation("link", place.directory, (place.name,), text) for place, text in batch.links]
-        )
-
-    async def _operate(self, operations: Sequence[Operation]) -> None:
-        for batch in batched(operations):
-            for failure in await self._bulk.apply(str(self._layout.root), batch):
-                operation = failure.operation
-                where = PurePosixPath(operation.directory, failure.names[0])
-                raise error_of(failure.why, self._layout.caller(where), operation.kind)
-
-
-@attrs.frozen
-class _New:
-    """A file to be written; mode None keeps the one that is there."""
-
-    place: Place
-    data: bytes
-    mode: int | None
-
-
-@attrs.define
-class _Planting:
-    """What travels together."""
-
-    directories: list[Place] = attrs.field(factory=list)
-    links: list[tuple[Place, str]] = attrs.field(factory=list)
-    files: list[_New] = attrs.field(factory=list)
-
-    @property
-    def is_full(self) -> bool:
-        items = len(self.directories) + len(self.links) + len(self.files)
-        return items >= _FLUSH_ITEMS or sum(len(new.data) for new in self.files) >= _FLUSH_BYTES
-
-
-def file_stat(path: PurePosixPath, record: Record) -> FileStat:
-    """Return what callers see of a record."""
-    return FileStat(
-        path=path,
-        type=record.type,
-        size=0 if record.type is FileType.OTHER else record.size,
-        mode=record.mode,
-        mtime_ns=record.mtime_ns,
-        link=record.link,
-    )
-
-
-def _tree_item(record: Record, chunks: AsyncIterable[bytes] | None = None) -> TreeItem:
-    return TreeItem(
-        path=PurePosixPath(record.name),
-        type=record.type,
-        mode=record.mode,
-        size=record.size if chunks is not None else 0,
-        link=record.link,
-        chunks=chunks,
-    )
-
-
-@contextmanager
-def _errors(path: PurePosixPath, doing: str) -> Iterator[None]:
-    try:
-        yield
-    except ProgramFailed as exc:
-        raise error_of(exc, path, doing) from None
-
-
-async def _or_error(reading: Awaitable[bytes]) -> bytes | PinfoldError:
-    try:
-        return await reading
-    except PinfoldError as exc:
-        return exc
-
-
-def _after(error: PinfoldError, *, done: bool) -> PinfoldError:
-    if done and error.effect is Effect.NONE:
-        error.effect = Effect.DONE
-    return error
-
-
-def _too_large(path: PurePosixPath | str, limit: int) -> TooLarge:
-    return TooLarge(
-        f"can't read {str(path)!r} at once: more than {limit} bytes",
-        hint="use download, or read a part of it",
-        details={"path": str(path), "limit": limit},
-    )
 
 
 def _octal(mode: int | None) -> str:
@@ -490,16 +182,3 @@ def _octal(mode: int | None) -> str:
     if type(mode) is not int or not 0 <= mode <= 0o7777:
         raise InvalidArgument("mode is a number, 0 to 0o7777")
     return f"{mode:o}"
-
-
-async def _once(data: bytes) -> AsyncIterator[bytes]:
-    yield data
-
-
-async def _each(items: AsyncIterable[TreeItem] | Iterable[TreeItem]) -> AsyncIterator[TreeItem]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item

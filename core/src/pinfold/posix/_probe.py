@@ -61,6 +61,7 @@ class Tools:
         tar: there is tar.
         sha256sum: there is sha256sum.
         tail: there is tail.
+        dd: there is dd.
         find: there is find.
         lacks: what is missing, each with what it costs.
     """
@@ -75,6 +76,7 @@ class Tools:
     tar: bool = True
     sha256sum: bool = True
     tail: bool = True
+    dd: bool = True
     find: bool = True
     lacks: tuple[str, ...] = ()
 
@@ -133,6 +135,7 @@ async def probe(
         tar="tar" not in lacks,
         sha256sum="sha256sum" not in lacks,
         tail="tail" not in lacks,
+        dd="dd" not in lacks,
         find="find" not in lacks,
         lacks=tuple(costs),
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pinfold.errors import CheckpointCorrupt, Conflict, InvalidArgument, Unavailable
 from pinfold.posix._bulk import Bulk, Content, Kind, Operation, batched, groups
-from pinfold.posix._call import ProgramFailed, Shell
+from pinfold.posix._call import ProgramFailed, Shell, closing
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._gate import Gate
 from pinfold.posix._layout import TEMPORARY, Layout
@@ -109,7 +109,9 @@ class Restorer:
         if not any(name.startswith(_JOURNAL) for name in names):
             return False
         if _JOURNAL in names:
-            data = b"".join([chunk async for chunk in self._files.download(WORKSPACE / _JOURNAL)])
+            chunks = self._files.download(WORKSPACE / _JOURNAL)
+            async with closing(chunks):
+                data = b"".join([chunk async for chunk in chunks])
             await self._finish(_from_json(data))
         else:
             await self._clear()
@@ -328,12 +330,14 @@ def check_entries(entries: Sequence[Entry]) -> None:
 
 async def _verified(plan: RestorePlan, entry: Entry) -> AsyncIterator[bytes]:
     sha, size = hashlib.sha256(), 0
-    async for chunk in plan.fetch(entry.digest):
-        sha.update(chunk)
-        size += len(chunk)
-        if size > entry.size:
-            break
-        yield chunk
+    chunks = plan.fetch(entry.digest)
+    async with closing(chunks):
+        async for chunk in chunks:
+            sha.update(chunk)
+            size += len(chunk)
+            if size > entry.size:
+                break
+            yield chunk
     if size != entry.size or sha.hexdigest() != entry.digest:
         raise CheckpointCorrupt(
             f"the content of {entry.path!r} is damaged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 import attrs
@@ -103,7 +103,7 @@ class Reader:
         del self._held[:size]
         return data
 
-    async def content(self, size: int) -> AsyncIterator[bytes]:
+    async def content(self, size: int) -> AsyncGenerator[bytes]:
         """Yield a member's content in pieces, then pass over its padding."""
         left = size
         while left:
@@ -128,7 +128,8 @@ class Reader:
                 raise _broken("it is no tar archive")
             kind, size = block[156:157], _number(block[124:136])
             if kind in {_LONG_NAME, _PAX} or kind in _SKIPPED:
-                data = b"".join([piece async for piece in self.content(size)])
+                data = await self.exactly(size)
+                await self.exactly(-size % BLOCK)
                 if kind == _LONG_NAME:
                     long_name = _text(data.rstrip(b"\0"))
                 elif kind == _PAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Final
@@ -17,7 +17,7 @@ from pinfold.errors import (
     Unimplemented,
 )
 from pinfold.posix._bulk import Bulk, Packed, batched_names
-from pinfold.posix._call import ProgramFailed, Shell
+from pinfold.posix._call import ProgramFailed, Shell, closing
 from pinfold.posix._layout import Layout, Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_stat
@@ -170,9 +170,11 @@ class ShellTree(Tree):
         digests = {}
         for name in names:
             sha = hashlib.sha256()
+            chunks = self._files.download(WORKSPACE / name)
             try:
-                async for chunk in self._files.download(WORKSPACE / name):
-                    sha.update(chunk)
+                async with closing(chunks):
+                    async for chunk in chunks:
+                        sha.update(chunk)
             except PinfoldError:
                 continue
             digests[name] = sha.hexdigest()
@@ -193,12 +195,15 @@ class ShellTree(Tree):
                 async for item in packed:
                     if isinstance(item, Packed) and names[item.at] in left:
                         del left[names[item.at]]
-                        async for blob in _blobs(names[item.at], item.chunks):
-                            yield blob
+                        async with aclosing(_blobs(names[item.at], item.chunks)) as blobs:
+                            async for blob in blobs:
+                                yield blob
         for name in left:
+            chunks = self._files.download(WORKSPACE / name)
             try:
-                async for blob in _blobs(name, self._files.download(WORKSPACE / name)):
-                    yield blob
+                async with closing(chunks), aclosing(_blobs(name, chunks)) as blobs:
+                    async for blob in blobs:
+                        yield blob
             except (NotFound, PermissionDenied):
                 yield Blob(path=name, data=b"", last=True)
 
@@ -246,7 +251,7 @@ def _pair(place: Place, name: str) -> tuple[str, str]:
     return str(inner.parent), inner.name
 
 
-async def _blobs(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[Blob]:
+async def _blobs(path: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[Blob]:
     sha = hashlib.sha256()
     async for chunk in chunks:
         sha.update(chunk)
