@@ -13,11 +13,12 @@ from pinfold.errors import (
     Lost,
     NotADirectory,
     NotFound,
+    OutcomeUnknown,
     OutsideWorkspace,
     PinfoldError,
     TooLarge,
 )
-from pinfold.provider import ExecRequest, InstanceStatus
+from pinfold.provider import ExecRequest, FileType, InstanceStatus
 from pinfold_bashkit._interpreter import DEFAULT_ENV, Interpreter, Settings
 from pinfold_bashkit._script import script_of
 from pinfold_bashkit._vfs import Vfs
@@ -194,6 +195,41 @@ async def test_a_built_in_that_never_looks_up_is_cut_by_the_timeout(box, script)
     assert (result.exit_code, result.timed_out, result.stdout) == (124, True, b"out\n")
     assert watch.seconds < 0.5 + 5
     assert (await sh(box, "ls")).stdout == b""
+
+
+@pytest.mark.parametrize("timeout", [1e9, 1e12, 1.7e308, 10**300, 5e-324])
+async def test_a_timeout_of_any_size_is_one(box, timeout):
+    """1b: a float above 0."""
+    result = await sh(box, "echo hi", timeout_seconds=timeout)
+    assert (result.exit_code, result.timed_out) in ((0, False), (124, True))
+    assert result.timed_out is (timeout < 1)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, type("PanicException", (BaseException,), {})])
+async def test_an_interpreter_that_fails_is_a_typed_error_and_ends_nothing_else(
+    box, monkeypatch, kind
+):
+    """ER-1: a panic of bashkit is no Exception, and must not end the controller."""
+
+    class Broken:
+        def execute_sync(self, *_):
+            raise kind("at the disco")
+
+        def cancel(self):
+            pass
+
+    real = Interpreter.run
+
+    def run_broken(self, script, on_output):
+        self._bash = Broken()
+        return real(self, script, on_output)
+
+    monkeypatch.setattr(Interpreter, "run", run_broken)
+    with pytest.raises(OutcomeUnknown, match="at the disco"):
+        await sh(box, "echo hi")
+    monkeypatch.undo()
+
+    assert (await sh(box, "echo hi")).stdout == b"hi\n"
 
 
 async def test_queueing_is_not_timed_and_calls_never_mix(box):
@@ -422,6 +458,33 @@ async def test_a_large_stdin_need_not_be_read(box):
     assert (await sh(box, "cat | cat | wc -c", stdin=data)).stdout_text == f"{len(data)}\n"
     assert (await sh(box, "head -c 3 | wc -c", stdin=data)).stdout == b"3\n"
     assert (await sh(box, "cat; ls -A /dev/.pinfold")).stdout == b""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "rm -rf /",
+        "rm -rf /dev",
+        "rm -rf /dev/.pinfold",
+        "rm -rf /dev/.pinfold; echo x > /dev/.pinfold",
+        "rm -rf /dev/.pinfold; ln -s /workspace /dev/.pinfold",
+        "rm -rf /dev/.pinfold; mkfifo /dev/.pinfold",
+        "mkdir -p /dev/.pinfold/stdin/x /dev/.pinfold/0/x /dev/.pinfold/1/x",
+        "for i in stdin 0 1; do mkfifo /dev/.pinfold/$i; done",
+        "for i in stdin 0 1; do ln -s /workspace/stolen /dev/.pinfold/$i; done",
+    ],
+)
+async def test_a_guest_can_not_spoil_where_files_are_put_together(box, script):
+    """EX-9, FS-4: whatever a guest does to the place, what comes next is whole."""
+    assert not (await sh(box, script)).timed_out
+
+    assert (await sh(box, "cat", stdin=b"\xffin")).stdout == b"\xffin"
+    await box.files.write("/workspace/file", b"\xffdata", mode=0o600)
+    await box.files.write("/workspace/file", b"\xffnew")
+    stat = await box.files.stat("/workspace/file")
+    assert (stat.type, stat.mode) == (FileType.FILE, 0o600)
+    assert await box.files.read("/workspace/file") == b"\xffnew"
+    assert [entry.path.name for entry in await box.files.list("/workspace")] == ["file"]
 
 
 async def test_stdin_is_read_piece_by_piece(box):

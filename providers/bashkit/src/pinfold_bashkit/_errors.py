@@ -15,13 +15,14 @@ from pinfold.errors import (
     NoSpace,
     NotADirectory,
     NotFound,
+    OutcomeUnknown,
     PermissionDenied,
     PinfoldError,
     TooLarge,
     Unavailable,
 )
 
-__all__ = ["translated", "translation"]
+__all__ = ["contained", "translated", "translation"]
 
 #: The first text that is found decides; the order matters where one contains another.
 _TEXTS: Final[tuple[tuple[str, type[PinfoldError], str], ...]] = (
@@ -67,3 +68,26 @@ def translated(path: str) -> Iterator[None]:
         yield
     except (RuntimeError, UnicodeEncodeError) as exc:
         raise translation(exc, path) from exc
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Let no failure of the interpreter itself out untyped.
+
+    A panic in bashkit is no `Exception`: it would end the whole program, for what a guest did.
+    """
+    try:
+        yield
+    except Exception as exc:
+        raise _failed(exc) from exc
+    except BaseException as exc:
+        if type(exc).__name__ != "PanicException":
+            raise
+        raise _failed(exc) from None
+
+
+def _failed(exc: BaseException) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the interpreter failed: {type(exc).__name__}: {exc}",
+        hint="the command may have run in part; this is a bug of bashkit",
+    )

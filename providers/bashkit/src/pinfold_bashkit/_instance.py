@@ -43,6 +43,8 @@ _LOG: Final = logging.getLogger("pinfold.bashkit")
 #: How much later than ours the interpreter's own timeout strikes: it also ends what is deaf to us,
 #: but alone it would let a script go on for a while.
 _BACKSTOP_SECONDS: Final = 0.25
+#: From here on a timeout is never: bashkit can't count that far.
+_FOR_EVER_SECONDS: Final = 1e9
 #: How long a command may take to end, before it is left behind and the sandbox goes on with a copy
 #: of its files. Together with the copying this must fit into KILL_GRACE_SECONDS.
 _GRACE_SECONDS: Final = 1.0
@@ -125,7 +127,9 @@ class BashkitInstance(Instance):
         env, dropped = guest_env(request, {})
         cwd = self._directory(request)
         timeout = request.timeout_seconds
-        own_timeout = None if timeout is None else timeout + _BACKSTOP_SECONDS
+        own_timeout = None
+        if timeout is not None and timeout < _FOR_EVER_SECONDS:
+            own_timeout = timeout + _BACKSTOP_SECONDS
         if self._settings.timeout_seconds != own_timeout:
             self._settings = attrs.evolve(self._settings, timeout_seconds=own_timeout)
         interpreter = WARM.take(self._settings, self.vfs)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from pinfold.spec import WORKSPACE
-from pinfold_bashkit._errors import translated
+from pinfold_bashkit._errors import contained, translated
 from pinfold_bashkit._vfs import HOME, Vfs, system_directories
 
 if TYPE_CHECKING:
@@ -148,7 +148,8 @@ class Interpreter:
 
     def run(self, script: str, on_output: Callable[[str, str], None]) -> ExecResult:
         """Run a script to its end; blocks, so call it in a worker thread."""
-        return self._bash.execute_sync(script, on_output)
+        with contained():
+            return self._bash.execute_sync(script, on_output)
 
     def stop(self) -> None:
         """End what runs, for good: it returns at its next command, or when its built-in does.

@@ -221,15 +221,26 @@ class Vfs:
 
     def _workspace(self) -> dict[str, Any]:
         """Return what is known of the workspace; make it anew where a guest put anything else."""
-        top, root = str(WORKSPACE), self.root
-        meta = self.stat(top)
+        return self._directory(str(WORKSPACE))
+
+    def _directory(self, path: str) -> dict[str, Any]:
+        root, meta = self.root, self.stat(path)
         if meta is None or meta["file_type"] != "directory":
             if meta is not None:
-                root.remove(top)
-            root.mkdir(top)
+                root.remove(path)
+            root.mkdir(path)
             self.changes += 1
-            meta = root.stat(top)
+            meta = root.stat(path)
         return meta
+
+    def _staged(self, name: str) -> str:
+        """Return a free path to put a file together at, whatever a guest did to the place."""
+        self._directory(_STAGING.rpartition("/")[0])
+        self._directory(_STAGING)
+        path = f"{_STAGING}/{name}"
+        if self.root.exists(path):
+            self.root.remove(path, recursive=True)
+        return path
 
     def make_parents(self, path: str) -> None:
         """Make the directories above a literal path that are missing."""
@@ -253,7 +264,7 @@ class Vfs:
                 root.remove(path)  # bashkit takes a name below a link, where nobody finds it again
                 raise NotFound(f"the directory of {path!r} is gone", details={"path": path})
             return
-        temporary = f"{_STAGING}/{next(self._temporary)}"
+        temporary = self._staged(str(next(self._temporary)))
         try:
             root.write_file(temporary, data)
             root.chmod(temporary, mode)
@@ -265,15 +276,15 @@ class Vfs:
 
     def stage(self, data: bytes) -> str:
         """Put bytes where only an interpreter is told to look; return the path."""
-        path = f"{_STAGING}/stdin"
         with translated("stdin"):
+            path = self._staged("stdin")
             self.root.write_file(path, data)
         return path
 
     def unstage(self) -> None:
         """Drop what `stage` put there."""
         if not self.gone and self.root.exists(f"{_STAGING}/stdin"):
-            self.root.remove(f"{_STAGING}/stdin")
+            self.root.remove(f"{_STAGING}/stdin", recursive=True)
 
     def facts(self, path: PurePosixPath, literal: str, meta: dict[str, Any]) -> FileStat:
         """Return what is known of a name, as the caller sees it."""
