@@ -444,9 +444,11 @@ async def test_errors_are_typed_and_change_nothing(instance, files, name):
     await sh(instance, "mkfifo fifo")
     import socket
 
-    with socket.socket(socket.AF_UNIX) as listener:
-        with contextlib.chdir(workspace(instance)):  # the path is longer than a socket's may be
-            listener.bind("socket")
+    with (
+        socket.socket(socket.AF_UNIX) as listener,
+        contextlib.chdir(workspace(instance)),  # the path is longer than a socket may have
+    ):
+        listener.bind("socket")
     for each in ("empty", "socket"):
         own(instance, workspace(instance) / each)
     before = fingerprint(workspace(instance))

@@ -168,12 +168,13 @@ def missing() -> str:
 def slirp_argv() -> list[str]:
     """Return the command line that gives the network namespace a way out.
 
-    `{user}` and `{net}` stand for the namespaces. The host's own loopback is not to be reached.
+    Words in braces stand for descriptors. The host's own loopback is not to be reached.
     """
     program = shutil.which("slirp4netns")
     if program is None:
         raise Unavailable("slirp4netns is not installed", hint="install it, or use network deny")
     return [
         *(program, "--configure", "--mtu=65520", "--disable-host-loopback", "--enable-ipv6"),
+        *("--ready-fd", "{ready}", "--exit-fd", "{life}"),
         *("--userns-path", "{user}", "--netns-type=path", "{net}", "tap0"),
     ]

@@ -169,13 +169,19 @@ def _start_helper(argv: list[str] | None, user: int, net: int) -> int | None:
     if argv is None:
         return None
     ready_in, ready_out = os.pipe()
-    for fd in (ready_out, user, net):
+    life_in, _ = os.pipe()  # its other end is this process's, and ends with it
+    for fd in (ready_out, life_in, user, net):
         os.set_inheritable(fd, True)
-    words = {"{user}": f"/proc/self/fd/{user}", "{net}": f"/proc/self/fd/{net}"}
-    argv = [words.get(word, word) for word in (*argv, "--ready-fd", str(ready_out))]
-    argv = [argv[0], *argv[-2:], *argv[1:-2]]
+    words = {
+        "{user}": f"/proc/self/fd/{user}",
+        "{net}": f"/proc/self/fd/{net}",
+        "{ready}": str(ready_out),
+        "{life}": str(life_in),
+    }
+    argv = [words.get(word, word) for word in argv]
     helper = os.posix_spawn(argv[0], argv, {})
     os.close(ready_out)
+    os.close(life_in)
     ready = os.read(ready_in, 1)
     os.close(ready_in)
     if not ready:
