@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import pickle
@@ -314,3 +315,24 @@ async def test_ev2_variables_are_audited_by_name_never_by_value(env):
     assert records[0].data["env_names"] == ["API"]
     assert CANARY not in repr(records)
     assert [record.data.get("size") for record in records[1:]] == [len(CANARY), len(CANARY)]
+
+
+async def test_pr5_a_spec_in_code_finds_the_projects_connections(env, tmp_path, monkeypatch):
+    (tmp_path / "pinfold.toml").write_text('[connections.c]\ntoken = "env:TOY_KEY"\n')
+    monkeypatch.setenv("PINFOLD_CONFIG", str(tmp_path / "pinfold.toml"))
+    found = []
+
+    class Connects(ToyProvider):
+        async def create(self, pinned, ctx):
+            found.append((await ctx.connect(ctx.connection_id)).text("token"))
+            return await super().create(pinned, ctx)
+
+    installed = functools.partial(Runtime, catalog=Catalog([Connects()]), hooks=Hooks())
+    monkeypatch.setattr("pinfold.sandbox._open.Runtime", installed)
+    spec = {"target": {"kind": "container", "provider": "toy", "connection_id": "c"}}
+
+    async with pinfold.open(spec):
+        assert found == [CANARY]
+    spec["target"]["connection_id"] = "other"
+    with pytest.raises(NotFound, match="registered: c"):
+        await pinfold.open(spec)

@@ -299,6 +299,32 @@ def test_resolve_reads_templates_and_policies_of_the_project(cli, nowhere):
     assert (code, "selectable" in err) == (125, True)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [["--provider", "bashkit"], ["spec.json"], [], ["--profile", "p"]],
+    ids=["provider", "file", "embedded", "profile"],
+)
+def test_rs_a_template_lies_over_the_deployments_defaults_however_the_spec_is_named(
+    cli, nowhere, args
+):
+    (nowhere / "spec.json").write_text('{"target": {"kind": "vfs"}}')
+    (nowhere / "pinfold.toml").write_text(
+        'mode = "configurable"\n'
+        '[defaults]\ndurability = "none"\nlifecycle.idle_after_seconds = 42\n'
+        "[templates.t]\nlifecycle.idle_after_seconds = 77\n"
+        + ('[profiles.p]\ntarget = { kind = "vfs" }\n' if "--profile" in args else "")
+    )
+
+    for more, seconds in (([], 42), (["--template", "t"], 77)):
+        code, out, _ = cli("resolve", *args, *more)
+        assert code == 0
+        spec = json.loads(out)["spec"]
+        assert (spec["durability"], spec["lifecycle"]["idle_after_seconds"]) == ("none", seconds)
+        assert ("template_revision_id" in spec) is bool(more)
+    code, _, err = cli("resolve", *args, "--template", "nope")
+    assert (code, "no template 'nope'" in err) == (125, True)
+
+
 def test_view_shows_the_environment_of_a_spec(cli):
     code, out, _ = cli("view", "--provider", "bashkit", "--json")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pinfold
-from pinfold.errors import Effect, InvalidArgument
+from pinfold.errors import Effect, InvalidArgument, NotADirectory
 from pinfold.provider import FileType, TreeItem
 
 pytestmark = pytest.mark.anyio
@@ -74,6 +74,26 @@ async def test_fs_a_malformed_argument_is_typed_and_changes_nothing(spec, name):
         assert (str(entry.path), entry.mode) == (HERE, 0o600)
         assert await box.files.read(HERE) == b"old"
         assert caught.value.effect is Effect.NONE
+
+
+@pytest.mark.parametrize("spec", [{"target": None}, {"target": {"kind": "vfs"}}], ids=str)
+@pytest.mark.parametrize("earlier", [0, 1])
+async def test_er1_what_writes_many_says_whether_earlier_ones_stand(spec, earlier):
+    names = [*["first"][:earlier], "taken/below"]
+    many = {f"/workspace/{name}": b"new" for name in names}
+    items = [
+        TreeItem(path=PurePosixPath(name), type=FileType.FILE, chunks=given(b"new"))
+        for name in names
+    ]
+    for act in (lambda f: f.write_many(many), lambda f: f.upload_tree("/workspace", items)):
+        async with pinfold.open(spec) as box:
+            await box.files.write("/workspace/taken", b"a file")
+
+            with pytest.raises(NotADirectory) as caught:
+                await act(box.files)
+
+            assert caught.value.effect is (Effect.DONE if earlier else Effect.NONE)
+            assert len(await box.files.list("/workspace")) == 1 + earlier
 
 
 async def test_ex3_a_terminal_is_asked_for_as_a_command_is():

@@ -62,9 +62,6 @@ class Choice:
             # One layer: flags over the flags' own target are no override of anybody's profile.
             what = _laid_over(what, override)
             override = {}
-        if isinstance(what, Mapping) and project.defaults:
-            layers = (*project.defaults, Layer(what))
-            return Selection(name="inline", layers=layers), ResolvedFrom.SPEC, project
         selection, resolved_from, _ = select(
             what,
             override=Layer(override, "flags") if override else None,

@@ -9,16 +9,17 @@ from collections.abc import (
     AsyncIterable,
     AsyncIterator,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from enum import StrEnum
 from pathlib import PurePosixPath
 
 import attrs
 
-from pinfold.errors import AlreadyExists, PinfoldError
+from pinfold.errors import AlreadyExists, Effect, PinfoldError
 
 __all__ = ["FileStat", "FileType", "Files", "TreeItem"]
 
@@ -234,8 +235,11 @@ class Files(ABC):
 
         Raises: as `write`, at the first that fails; `effect` is done where earlier ones stand.
         """
+        done = False
         for path, data in files.items():
-            await self.write(path, data)
+            with _earlier(done=done):
+                await self.write(path, data)
+            done = True
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
         """Yield a directory and all in it, parents first; links as links; special files skipped.
@@ -274,28 +278,42 @@ class Files(ABC):
 
         Returns:
             The entries written.
-        Raises: as `upload`, `make_directory` and `symlink`, at the first that fails.
+        Raises: as `upload`, `make_directory` and `symlink`, at the first that fails; `effect` is
+            done where earlier ones stand.
         """
         root, count = PurePosixPath(path), 0
         modes: builtins.list[tuple[PurePosixPath, int]] = []
         async with aclosing(_each(items)) as each:
             async for item in each:
                 place = root / item.path
-                if item.type is FileType.DIRECTORY:
-                    await self.make_directory(place)
-                    if item.mode is not None:
-                        modes.append((place, item.mode))
-                elif item.type is FileType.SYMLINK:
-                    await _put_link(self, place, item.link or "")
-                else:
-                    await self.upload(
-                        place, _none() if item.chunks is None else item.chunks, mode=item.mode
-                    )
+                with _earlier(done=count > 0):
+                    if item.type is FileType.DIRECTORY:
+                        await self.make_directory(place)
+                        if item.mode is not None:
+                            modes.append((place, item.mode))
+                    elif item.type is FileType.SYMLINK:
+                        await _put_link(self, place, item.link or "")
+                    else:
+                        await self.upload(
+                            place, _none() if item.chunks is None else item.chunks, mode=item.mode
+                        )
                 count += 1
         # Last, and the deepest first: a directory may be closed to writes.
         for place, mode in sorted(modes, key=lambda pair: len(pair[0].parts), reverse=True):
-            await self.chmod(place, mode)
+            with _earlier(done=True):
+                await self.chmod(place, mode)
         return count
+
+
+@contextmanager
+def _earlier(*, done: bool) -> Iterator[None]:
+    """Let an error tell what the earlier steps of a call did (ER-1)."""
+    try:
+        yield
+    except PinfoldError as exc:
+        if done and exc.effect is Effect.NONE:
+            exc.effect = Effect.DONE
+        raise
 
 
 async def _put_link(files: Files, path: PurePosixPath, target: str) -> None:

@@ -73,7 +73,7 @@ def open(  # noqa: A001 - `pinfold.open` reads as what it does
     Args:
         what: a spec; or a profile's name in the nearest pinfold.toml; or the path of a
             pinfold.toml or of a spec in JSON; None is the default profile.
-        name: what to call it; unique in its store.
+        name: what to call it; in a store it is unique there: letters, digits, `.`, `_` and `-`.
         override: a layer above the profile, where the set's policy allows one (RS-8).
         template: a template whose current revision lies below the spec.
         store: where a durable sandbox is kept; None is an ephemeral one.
@@ -94,6 +94,8 @@ def open(  # noqa: A001 - `pinfold.open` reads as what it does
             connections=project.registered() if project is not None else None
         )
         spec = resolve(selection.layers, surroundings.catalog, ephemeral=store is None)
+        if runtime is None and project is None and spec.target and spec.target.connection_id:
+            surroundings = Runtime(connections=config.load().registered())
         if store is not None:
             from pinfold.sandbox._durable_sandbox import create
 
@@ -230,26 +232,31 @@ def select(
         selection = project.profile_set.select(
             choice, lambda asked: sources.template(asked, hooks), override=override
         )
-        return _with_template(selection, template, sources, hooks), ResolvedFrom.PROFILE, project
+        selection = _with_template(selection, template, sources, hooks, len(sources.defaults))
+        return selection, ResolvedFrom.PROFILE, project
     if not isinstance(what, (Mapping, Spec, ResolvedSpec)):
         raise InvalidArgument(f"a spec is an object, not {type(what).__name__}")
-    layers = [Layer(what)]
+    below = project.defaults if project is not None else ()
+    layers = [*below, Layer(what)]
     if override is not None:
         layers.append(override if isinstance(override, Layer) else Layer(override, "override"))
     selection = Selection(name="inline", layers=tuple(layers))
     sources = project or config.Project()
     if template is not None and project is None:
         sources = config.load()
-    return _with_template(selection, template, sources, hooks), ResolvedFrom.SPEC, project
+    selection = _with_template(selection, template, sources, hooks, len(below))
+    return selection, ResolvedFrom.SPEC, project
 
 
 def _with_template(
-    selection: Selection, template: str | None, project: config.Project, hooks: Any
+    selection: Selection, template: str | None, project: config.Project, hooks: Any, below: int
 ) -> Selection:
+    """Lay a template over the first `below` layers, which are the deployment's."""
     if template is None:
         return selection
     layer = template_layer(template, lambda asked: project.template(asked, hooks))
-    return attrs.evolve(selection, layers=(layer, *selection.layers))
+    layers = selection.layers
+    return attrs.evolve(selection, layers=(*layers[:below], layer, *layers[below:]))
 
 
 def descriptor_of(spec: ResolvedSpec, runtime: Runtime) -> Descriptor | None:
