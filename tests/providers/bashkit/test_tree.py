@@ -18,8 +18,9 @@ from pinfold.errors import (
     PinfoldError,
     TooLarge,
 )
-from pinfold.provider import Entry, FileType, RestorePlan
+from pinfold.provider import Entry, ExecRequest, FileType, RestorePlan
 from pinfold.spec import WORKSPACE
+from pinfold_bashkit._script import _READERS
 from pinfold_bashkit._vfs import walk
 from pinfold_bashkit.lane import lane
 from tests.providers.bashkit.support import make, sh
@@ -132,7 +133,7 @@ async def test_a_file_that_is_gone_or_another_is_told(box):
     "change",
     [
         pytest.param(lambda b: sh(b, "echo y > f; touch -r d f"), id="same size, same time"),
-        pytest.param(lambda b: sh(b, "true"), id="a command that writes nothing"),
+        pytest.param(lambda b: sh(b, "awk 1 f"), id="a command that might have written"),
         pytest.param(lambda b: b.files.write("/workspace/f", b"y\n"), id="write"),
         pytest.param(lambda b: b.files.chmod("/workspace/f", 0o600), id="chmod"),
         pytest.param(lambda b: b.files.remove("/workspace/f"), id="remove"),
@@ -154,6 +155,122 @@ async def test_after_anything_that_may_have_written_all_is_read_again(box, chang
     after = await box.tree.scan(before.state)
     assert not after.unchanged
     assert after == await box.tree.scan()
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["true", "cat f", "ls -la; wc -l f", "[ -f f ] && cat f | tr a b", "cd d; pwd"],
+)
+async def test_lc3_what_provably_only_reads_needs_no_scan(box, script):
+    await sh(box, "echo x > f; mkdir d")
+    before = await box.tree.scan()
+    await sh(box, script)
+    assert (await box.tree.scan(before.state)).unchanged
+
+
+SNEAKY = [
+    "echo y > f",
+    "cat f >> g",
+    "eval 'echo y > f'",
+    ". ./s",
+    "source s",
+    "sh s",
+    "bash -c 'rm f'",
+    "cat() { rm f; }; cat",
+    "alias cat=rm; cat f",
+    "shopt -s expand_aliases; alias ls='rm f'\nls",
+    "a=$(rm f)",
+    "echo `rm f`",
+    "cat <(rm f)",
+    "trap 'rm f' EXIT",
+    "X=rm; $X f",
+    '"$(echo rm)" f',
+    "r''m f",
+    "\\rm f",
+    "command rm f",
+    "builtin eval 'rm f'",
+    "! rm f",
+    "time rm f",
+    "if true; then rm f; fi",
+    "while true; do rm f; break; done",
+    "case x in x) rm f;; esac",
+    "{ rm f; }",
+    "(rm f)",
+    "rm f &",
+    "cat f | tee g",
+    "find . -delete",
+    "sed -i s/x/y/ f",
+    "sort -o g f",
+    "awk 'BEGIN{print > \"g\"}'",
+    "cp f g",
+    "xargs rm <<< f",
+    "exec rm f",
+    "echo ${x:-$(rm f)}",
+    "echo $(( $(rm f) + 1 ))",
+    "cat <<< $(rm f)",
+    "cat <<E\n$(rm f)\nE",
+    "[[ $(rm f) ]]",
+    "x=([$(rm f)]=1)",
+    "printf '%s' \"$(rm f)\"",
+    "for i in $(rm f); do :; done",
+    "echo {a,$(rm f)}",
+    "echo ${x:=$(rm f)}",
+    "x='$(rm f)'; echo ${x@P}",
+    "x='a[$(rm f)]'; (( x ))",
+    "test -v 'a[$(rm f)]'",
+    "printf -v 'a[$(rm f)]' x",
+]
+
+
+@pytest.mark.parametrize("script", SNEAKY)
+async def test_lc3_whatever_may_write_is_scanned_however_it_hides(box, script):
+    """A wrong "it only reads" would lose a change: here none of them may pass for a reader."""
+    await sh(box, "echo x > f; echo 'rm f' > s; chmod +x s")
+    before = await box.tree.scan()
+    await sh(box, script)
+    cheap, full = await box.tree.scan(before.state), await box.tree.scan()
+    assert not cheap.unchanged or full.entries == before.entries
+
+
+@given(
+    name=st.sampled_from(sorted(_READERS)),
+    args=st.lists(
+        st.sampled_from(
+            [
+                "f",
+                "g",
+                "-o",
+                "-w",
+                "--output=g",
+                "-i",
+                "-s",
+                "-n",
+                "x",
+                "",
+                "d",
+                "%s",
+                "1",
+                "-r",
+                "=",
+                "+",
+            ]
+        ),
+        max_size=4,
+    ),
+)
+@settings(max_examples=150, deadline=None)
+def test_lc3_no_reader_writes_whatever_its_arguments_are(name, args):
+    async def check():
+        box = await make()
+        try:
+            await sh(box, "echo x > f; mkdir d; echo y > d/h")
+            before = await box.tree.scan()
+            await box.exec(ExecRequest(argv=[name, *args], stdin=b"in", timeout_seconds=2))
+            assert (await box.tree.scan()).entries == before.entries
+        finally:
+            await box.destroy()
+
+    anyio.run(check)
 
 
 async def test_a_scan_beside_a_running_command_proves_nothing_later(box):

@@ -29,7 +29,7 @@ from pinfold.spec import Limits
 from pinfold_bashkit._files import BashkitFiles
 from pinfold_bashkit._interpreter import WARM, Interpreter, Settings
 from pinfold_bashkit._output import Output, Streamed
-from pinfold_bashkit._script import quote, script_of
+from pinfold_bashkit._script import only_reads, quote, script_of
 from pinfold_bashkit._tree import BashkitTree
 from pinfold_bashkit._vfs import Vfs
 
@@ -142,7 +142,8 @@ class BashkitInstance(Instance):
         streamed = None if sink is None else Streamed()
         output = streamed or Output(request.stdout_cap, request.stderr_cap)
         run = self._running = _Run(interpreter, script, output, timeout)
-        self.vfs.changes += 1
+        writes = not only_reads(request, interpreter.analyze)
+        self.vfs.changes += writes
         try:
             if streamed is None or sink is None:
                 await self._run(run)
@@ -150,7 +151,7 @@ class BashkitInstance(Instance):
                 await self._run_streamed(run, streamed, sink)
         finally:
             self._running = None
-            self.vfs.changes += 1
+            self.vfs.changes += writes
             if stdin is not None:
                 self.vfs.unstage()
         if self.vfs.gone:

@@ -15,7 +15,7 @@ from pinfold_bashkit._errors import contained, translated
 from pinfold_bashkit._vfs import HOME, Vfs, system_directories
 
 if TYPE_CHECKING:
-    from bashkit import BuiltinContext, BuiltinResult, ExecResult, FileSystem
+    from bashkit import BuiltinContext, BuiltinResult, ExecResult, FileSystem, ScriptAnalysis
 
 __all__ = ["DEFAULT_ENV", "WARM", "Interpreter", "Settings", "WarmInterpreters"]
 
@@ -136,15 +136,18 @@ class Interpreter:
         """It may be kept for another command: it was not stopped, and has no thread."""
         return not self._stopped and not self._sleep.used
 
-    def parses(self, script: str) -> bool:
-        """Say whether a script is well-formed by itself."""
+    def analyze(self, script: str) -> ScriptAnalysis | None:
+        """Return what a script consists of, without running it; None for one that is malformed."""
         from bashkit import BashError
 
         try:
-            self._bash.analyze(script)
+            return self._bash.analyze(script)
         except BashError:
-            return False
-        return True
+            return None
+
+    def parses(self, script: str) -> bool:
+        """Say whether a script is well-formed by itself."""
+        return self.analyze(script) is not None
 
     def run(self, script: str, on_output: Callable[[str, str], None]) -> ExecResult:
         """Run a script to its end; blocks, so call it in a worker thread."""

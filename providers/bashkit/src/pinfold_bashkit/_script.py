@@ -7,11 +7,52 @@ could break out of it, or that means something else inside one, goes through `ba
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from pinfold.provider import ExecRequest
 from pinfold.spec import WORKSPACE
 
-__all__ = ["quote", "script_of"]
+if TYPE_CHECKING:
+    from bashkit import ScriptAnalysis
+
+__all__ = ["only_reads", "quote", "script_of"]
+
+#: Built-ins of the interpreter that can write no file, whatever their arguments are.
+_READERS: Final = frozenset(
+    {
+        ":", "[", "basename", "cat", "cd", "cut", "date", "dirname", "echo", "egrep", "exit",
+        "expr", "false", "fgrep", "grep", "head", "id", "ls", "printf", "pwd", "rev", "seq",
+        "sleep", "stat", "test", "tr", "true", "uname", "wc", "whoami",
+    }
+)  # fmt: skip
+_LONG: Final = 4096
+#: Characters that a plain script does not have.
+_SPECIAL: Final = frozenset("$`(){}<>\\")
+
+
+def only_reads(request: ExecRequest, analyze: Callable[[str], ScriptAnalysis | None]) -> bool:
+    """Say whether a request provably writes nothing, so that no checkpoint need look (LC-3).
+
+    A no costs a scan, a wrong yes would cost a change: whatever is not plain is a no.
+
+    Args:
+        request: argv or a shell script.
+        analyze: what the interpreter makes of a script without running it.
+    """
+    if request.argv is not None:
+        return request.argv[0] in _READERS
+    text = request.shell or ""
+    # Nothing that expands, redirects or groups: a command can hide in each of these.
+    if len(text) > _LONG or not _SPECIAL.isdisjoint(text):
+        return False
+    found = analyze(text)
+    return (
+        found is not None
+        and not found.is_opaque
+        and not found.truncated
+        and not found.functions
+        and _READERS.issuperset(found.command_names)
+    )
 
 
 def quote(text: str) -> str:
