@@ -5,6 +5,7 @@ process that is dead. A few tests at the end are killed by the kernel.
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,12 @@ SHM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 def commit(world: World, store: CheckpointStore) -> None:
     world.change()
     world.commit(store)
+
+
+def commit_earlier(world: World, store: CheckpointStore) -> None:
+    """Another sandbox is as this one was at first; all of that is garbage by now."""
+    tree = FolderTree(world.place / "earlier")
+    anyio.run(lambda: store.commit(tree, sandbox="sbx_other", generation=1))
 
 
 def adopt(world: World, store: CheckpointStore) -> None:
@@ -84,7 +91,9 @@ def history(place, moves):
     """Three checkpoints, two of them dropped: so there is something to keep, and to collect."""
     world = World(place, moves=moves)
     store = world.open()
-    for _ in range(3):
+    commit(world, store)
+    shutil.copytree(world.tree.root, place / "earlier")
+    for _ in range(2):
         commit(world, store)
     world.retain(store, 1)
     return world
@@ -173,26 +182,43 @@ def beside(world: World) -> dict[str, Callable[[], None]]:
         world.dropped.update(anyio.run(world.open().retain, "sbx_w", 0))
 
     def other_commit() -> None:
-        """Another sandbox with the same contents: what it finds there, it relies on."""
-        other = FolderTree(world.place / "workspace")
-        anyio.run(lambda: world.open().commit(other, sandbox="sbx_other", generation=1))
+        """Another sandbox has what is garbage by now: what it finds there, it relies on."""
+        commit_earlier(world, world.open())
+
+    def hold() -> None:
+        """A writer begins, and goes on for long."""
+        (world.place / "store" / "leases").mkdir(exist_ok=True)
+        (world.place / "store" / "leases" / "long").write_bytes(b"{}")
+
+    def release() -> None:
+        (world.place / "store" / "leases" / "long").unlink(missing_ok=True)
 
     return {
         "collect": lambda: anyio.run(world.open().collect),
         "collect-hastily": lambda: anyio.run(world.open(lease_seconds=0.0).collect),
         "drop-all": drop_all,
         "other-commit": other_commit,
+        "hold": hold,
+        "release": release,
         "forget-other": lambda: anyio.run(world.open().forget, "sbx_other") and None,
     }
 
 
-ACTS = ["collect", "collect-hastily", "drop-all", "other-commit", "forget-other"]
+ACTS = [
+    "collect",
+    "collect-hastily",
+    "drop-all",
+    "other-commit",
+    "forget-other",
+    "hold",
+    "release",
+]
 
 
 @FEWER
 @given(
     st.sampled_from(["rename", "copy"]),
-    st.sampled_from(["commit", "collect", "adopt", "restore"]),
+    st.sampled_from(["commit", "commit-earlier", "collect", "adopt", "restore"]),
     st.dictionaries(
         st.integers(0, 80), st.lists(st.sampled_from(ACTS), min_size=1, max_size=3), max_size=4
     ),
@@ -205,9 +231,10 @@ def test_a_collection_removes_nothing_that_is_needed(moves, name, plan):
     with tempfile.TemporaryDirectory(dir=SHM) as place:
         world = history(Path(place), moves)
         acts = beside(world)
+        operations = {**OPERATIONS, "commit-earlier": commit_earlier}
         hook = Meanwhile({at: [acts[act] for act in todo] for at, todo in plan.items()})
         try:
-            OPERATIONS[name](world, world.open(hook))
+            operations[name](world, world.open(hook))
         except PinfoldError:
             if name == "restore":
                 assert any("drop-all" in todo for todo in plan.values())
@@ -218,6 +245,72 @@ def test_a_collection_removes_nothing_that_is_needed(moves, name, plan):
         world.check()
         anyio.run(world.open().forget, "sbx_other")
         world.check_clean()
+
+
+def at_step(wanted: str, prefix: str, act: Callable[[], None]) -> Callable[[str, str], None]:
+    """A hook that runs something once, at the first step of that name on such a key."""
+    done: list[str] = []
+
+    def hook(step: str, key: str) -> None:
+        if not done and step == wanted and key.startswith(prefix):
+            done.append(step)
+            in_other_process(act)
+
+    return hook
+
+
+def test_a_base_that_went_is_not_relied_on(tmp_path):
+    """CP-10: not even by a process that remembers all its manifests."""
+    world = World(tmp_path)
+    store = world.open()
+    commit(world, store)
+    world.dropped.update(anyio.run(world.open().retain, "sbx_w", 0))
+    report = anyio.run(world.open().collect)
+    assert report.deleted > 5
+    commit(world, store)
+    world.check()
+    world.check_clean()
+
+
+def test_a_record_that_comes_while_a_collection_begins_is_honoured(tmp_path):
+    """CP-10: between the reading of the records and the setting aside."""
+    world = history(tmp_path, "rename")
+    hook = at_step("put", "fossils/", lambda: commit_earlier(world, world.open()))
+    report = anyio.run(world.open(hook).collect)
+    assert report.restored > 3
+    world.check()
+    world.check_clean()
+
+
+def test_what_is_set_aside_is_not_relied_on(tmp_path):
+    """CP-10: a base needs what a collection has set aside; the base goes; only we are left.
+
+    One writer finds garbage by name, just before it is set aside, and commits. Another uses that
+    commit as its base. Before it is done, the base is dropped, and the collection, which had waited
+    for a third writer, goes on: it knows of nobody who needs the garbage.
+    """
+    world = history(tmp_path, "rename")
+    acts = beside(world)
+    acts["hold"]()
+    collected = []
+    hook = at_step(
+        "exists.done", "objects/", lambda: collected.append(anyio.run(world.open().collect))
+    )
+    commit_earlier(world, world.open(hook))
+    assert collected[0].pending > 3
+    (base,) = anyio.run(world.open().list, "sbx_other")
+    tree = FolderTree(tmp_path / "earlier")
+    (tree.root / "one-more").write_bytes(b"one more")
+
+    def go_on() -> None:
+        acts["forget-other"]()
+        acts["release"]()
+        assert anyio.run(world.open().collect).deleted > 3
+
+    hook = at_step("put", "objects/", go_on)
+    anyio.run(lambda: world.open(hook).commit(tree, sandbox="sbx_fork", generation=1, base=base))
+    world.check()
+    world.check_clean()
 
 
 # --- killed by the kernel ---
