@@ -412,6 +412,28 @@ async def test_ev2_each_exec_and_file_is_recorded(make, journal):
     ]
 
 
+async def test_ev2_a_download_that_is_left_half_way_is_recorded(make, journal):
+    data = bytes(3 << 20)
+    async with pinfold.open({"target": None}, runtime=make(ToyProvider())) as box:
+        await box.files.write("/workspace/d/f", data)
+        journal.records.clear()
+        for half, path, of in (
+            (box.files.download("/workspace/d/f"), "/workspace/d/f", range(1, len(data))),
+            (box.files.download_tree("/workspace/d"), "/workspace/d", [len(data)]),
+        ):
+            async for piece in half:
+                if isinstance(piece, bytes) or piece.chunks is not None:
+                    break
+            await half.aclose()
+            (record,) = journal.records
+            journal.records.clear()
+            assert (record.action, record.data["path"]) == (AuditAction.FILE_READ, path)
+            assert record.data["size"] in of
+        with pytest.raises(NotFound):
+            await anext(box.files.download("/workspace/none"))
+        assert journal.records == []
+
+
 async def test_ev2_a_cancelled_exec_is_recorded(make, journal):
     async def run(request, sink):
         await anyio.sleep_forever()

@@ -76,15 +76,19 @@ class SandboxFiles(Files):
         await self._call(lambda it: it.files.chmod(path, mode), mutates=True)
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
-        size = 0
-        async with (
-            self._operation() as instance,
-            iterating(instance.files.download(path)) as chunks,
-        ):
-            async for chunk in chunks:
-                size += len(chunk)
-                yield chunk
-        self._audit(AuditAction.FILE_READ, path, size)
+        size, whole = 0, False
+        try:
+            async with (
+                self._operation() as instance,
+                iterating(instance.files.download(path)) as chunks,
+            ):
+                async for chunk in chunks:
+                    size += len(chunk)
+                    yield chunk
+            whole = True
+        finally:
+            if whole or size:  # what was read was read, also by who stops half way
+                self._audit(AuditAction.FILE_READ, path, size)
 
     async def upload(
         self,
@@ -125,15 +129,19 @@ class SandboxFiles(Files):
             self._audit(AuditAction.FILE_WRITE, path, len(data))
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
-        size = 0
-        async with (
-            self._operation() as instance,
-            iterating(instance.files.download_tree(path)) as items,
-        ):
-            async for item in items:
-                size += item.size
-                yield item
-        self._audit(AuditAction.FILE_READ, path, size)
+        size, whole = 0, False
+        try:
+            async with (
+                self._operation() as instance,
+                iterating(instance.files.download_tree(path)) as items,
+            ):
+                async for item in items:
+                    size += item.size
+                    yield item
+            whole = True
+        finally:
+            if whole or size:
+                self._audit(AuditAction.FILE_READ, path, size)
 
     async def upload_tree(
         self,
