@@ -18,7 +18,7 @@ from pinfold.sandbox._life import Life
 from pinfold.sandbox._provision import END_TIMEOUT_SECONDS, Maker, bootstrap, typed_errors
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._states import DesiredState, LiveState, ObservedState
-from pinfold.spec import PinnedSpec, ResolvedSpec
+from pinfold.spec import Kind, PinnedSpec, ResolvedSpec
 
 __all__ = ["EphemeralLife"]
 
@@ -57,8 +57,8 @@ class EphemeralLife(Life):
         """Pin, create and bootstrap; on failure or cancellation nothing is left."""
         maker = Maker(runtime=runtime, spec=spec, owner=Owner(store="", sandbox=sandbox_id))
         claim: Claim | None = None
-        if maker.promised.attach:
-            # It outlives its controller's death, so it is entered before it exists (LC-9).
+        if spec.target is not None and spec.target.kind is not Kind.VFS:
+            # Something of it outlives its controller's death: entered before it exists (LC-9).
             register = Register(runtime.register)
             claim = register.claim(sandbox_id)
 
