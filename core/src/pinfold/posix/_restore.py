@@ -146,7 +146,7 @@ class Restorer:
                 Content(
                     f"{number}/{name}",
                     entry.size,
-                    _verified(plan, entry),
+                    verified(plan, entry),
                     mode=entry.mode,
                     mtime_ns=entry.mtime_ns,
                 )
@@ -328,7 +328,12 @@ def check_entries(entries: Sequence[Entry]) -> None:
         kinds[entry.path] = entry.type
 
 
-async def _verified(plan: RestorePlan, entry: Entry) -> AsyncIterator[bytes]:
+async def verified(plan: RestorePlan, entry: Entry) -> AsyncIterator[bytes]:
+    """Yield a file's contents.
+
+    Raises:
+        CheckpointCorrupt: at the end, when it was not what the entry says (CP-8).
+    """
     sha, size = hashlib.sha256(), 0
     chunks = plan.fetch(entry.digest)
     async with closing(chunks):

@@ -6,29 +6,34 @@ import builtins
 import os
 from collections import deque
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Final
 
 import attrs
 
 from pinfold.errors import (
+    AlreadyExists,
     Conflict,
     Effect,
     InvalidArgument,
     IsADirectory,
+    NotADirectory,
     PinfoldError,
     TooLarge,
     Unavailable,
 )
+from pinfold.posix._call import closing
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._stream import Refused, Stream, unknown
@@ -43,10 +48,10 @@ from pinfold.posix._resident._wire import (
     Open,
     text,
 )
-from pinfold.provider import Files, FileStat, FileType
+from pinfold.provider import Files, FileStat, FileType, TreeItem
 from pinfold.spec import Limits
 
-__all__ = ["TEMPORARY", "TYPES", "ResidentFiles", "closing", "errors", "records"]
+__all__ = ["TEMPORARY", "TYPES", "ResidentFiles", "ending", "errors", "records"]
 
 #: How names of ours in the workspace begin, while something is written; hidden from listings.
 TEMPORARY: Final = ".pinfold-tmp-"
@@ -58,6 +63,9 @@ _EINVAL: Final = 22
 #: Bytes of contents that may be on their way at once, of many small files.
 _BATCH_BYTES: Final = 4 << 20
 _BATCH: Final = 256
+#: A file of a tree that is read or written whole; how many of them are asked for ahead.
+_SMALL: Final = 256 << 10
+_AHEAD: Final = 16
 _ABANDON_SECONDS: Final = 4.5
 
 Current = Callable[[], Awaitable[tuple[Session, Places]]]
@@ -87,7 +95,7 @@ def file_stat(path: PurePosixPath, facts: Facts, link: bytes) -> FileStat:
     )
 
 
-async def records(stream: Stream) -> AsyncIterator[tuple[Facts, bytes, bytes]]:
+async def records(stream: Stream) -> AsyncGenerator[tuple[Facts, bytes, bytes], None]:
     """Yield facts, path and link text of each record of a LIST or SCAN."""
     held = b""
     while True:
@@ -160,8 +168,9 @@ class ResidentFiles(Files):
         if length is None and size - offset > limit:
             raise _too_large(path, limit)
         parts = bytearray()
-        async for chunk in self._download(path, offset, wanted):
-            parts += chunk
+        async with aclosing(self._download(path, offset, wanted)) as chunks:
+            async for chunk in chunks:
+                parts += chunk
         if len(parts) > limit:
             raise _too_large(path, limit)
         return bytes(parts)
@@ -197,14 +206,15 @@ class ResidentFiles(Files):
         pure, encoded, _ = places.locate(path)
         found: builtins.list[FileStat] = []
         stream = session.open(Open.LIST, encoded, credit=IN_CREDIT)
-        async with closing(stream):
+        async with ending(stream):
             with errors(pure, "list"):
-                async for facts, name, link in records(stream):
-                    own = os.fsdecode(name)
-                    if "/" in own or own in ("", ".", ".."):
-                        raise Malformed(f"a name in a directory is {own!r}")
-                    if not own.startswith(TEMPORARY):
-                        found.append(file_stat(pure / own, facts, link))
+                async with aclosing(records(stream)) as each:
+                    async for facts, name, link in each:
+                        own = os.fsdecode(name)
+                        if "/" in own or own in ("", ".", ".."):
+                            raise Malformed(f"a name in a directory is {own!r}")
+                        if not own.startswith(TEMPORARY):
+                            found.append(file_stat(pure / own, facts, link))
                 await stream.finish()
         return sorted(found, key=lambda entry: entry.path.name)
 
@@ -223,7 +233,7 @@ class ResidentFiles(Files):
                 await session.call(Call.REMOVE, encoded, mutates=True)
                 return
             stream = session.open(Open.REMOVE, encoded)
-            async with closing(stream):
+            async with ending(stream):
                 await _finish(stream)
 
     async def rename(self, source: PurePosixPath | str, target: PurePosixPath | str) -> None:
@@ -270,12 +280,12 @@ class ResidentFiles(Files):
 
     async def _download(
         self, path: PurePosixPath | str, offset: int, length: int
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         session, places = await self._current()
         pure, encoded, _ = places.locate(path)
         span = offset.to_bytes(8, "little") + length.to_bytes(8, "little")
         stream = session.open(Open.DOWNLOAD, encoded + span, credit=2 * IN_CREDIT)
-        async with closing(stream):
+        async with ending(stream):
             with errors(pure, "read"):
                 while True:
                     data = stream.take(1)
@@ -301,13 +311,14 @@ class ResidentFiles(Files):
             raise IsADirectory(f"can't write {str(path)!r}: it is a directory")
         stream = session.open(Open.UPLOAD, encoded + _mode(mode))
         total = 0
-        async with closing(stream):
+        async with ending(stream):
             with errors(pure, "write"):
-                async for chunk in chunks:
-                    total += len(chunk)
-                    self._fits(path, total)
-                    if not await stream.send(chunk):
-                        break
+                async with closing(chunks):
+                    async for chunk in chunks:
+                        total += len(chunk)
+                        self._fits(path, total)
+                        if not await stream.send(chunk):
+                            break
                 stream.end_input()
                 cursor = await _finish(stream)
                 written = cursor.u64()
@@ -402,6 +413,129 @@ class ResidentFiles(Files):
                 first.effect = Effect.DONE
             raise first
 
+    async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
+        root = await self.stat(path)
+        session, places = await self._current()
+        pure, encoded, _ = places.locate(path)
+        found: builtins.list[tuple[str, Facts, bytes]] = []
+        if root.type is not FileType.DIRECTORY:
+            raise NotADirectory(f"can't download {str(path)!r}: it is no directory")
+        stream = session.open(Open.SCAN, encoded + text(TEMPORARY) + bytes(32), credit=IN_CREDIT)
+        async with ending(stream):
+            with errors(pure, "list"):
+                async with aclosing(records(stream)) as each:
+                    async for facts, name, link in each:
+                        own = os.fsdecode(name)
+                        if any(part in ("", ".", "..") for part in own.split("/")):
+                            raise Malformed(f"a path in a directory is {own!r}")
+                        found.append((own, facts, link))
+                await stream.finish()
+        found.sort(key=lambda one: one[0])
+        yield TreeItem(path=PurePosixPath("."), type=root.type, mode=root.mode)
+        ahead: deque[_Waiting] = deque()  # small files, asked for before their turn
+        upcoming = iter([own for own, facts, _ in found if facts.type == 1 and _is_small(facts)])
+        tail = (0).to_bytes(8, "little") + MAX_CALL.to_bytes(4, "little")
+        for own, facts, link in found:
+            kind = TYPES[facts.type - 1]
+            if kind is FileType.OTHER:
+                continue
+            chunks: AsyncIterator[bytes] | None = None
+            if kind is FileType.FILE and _is_small(facts):
+                while len(ahead) < _AHEAD and (coming := next(upcoming, None)) is not None:
+                    ahead.append(_begin(session, places, Call.READ, pure / coming, tail))
+                chunks = self._read_ahead(session, ahead.popleft())
+            elif kind is FileType.FILE:
+                chunks = self.download(pure / own)
+            yield TreeItem(
+                path=PurePosixPath(own),
+                type=kind,
+                mode=facts.mode,
+                size=facts.size if kind is FileType.FILE else 0,
+                link=os.fsdecode(link) if kind is FileType.SYMLINK else None,
+                chunks=chunks,
+            )
+
+    async def _read_ahead(self, session: Session, one: _Waiting) -> AsyncIterator[bytes]:
+        with errors(one.path, "read"):
+            cursor = await one.finish(session, mutates=False)
+            size, data = cursor.u64(), cursor.rest()
+        if len(data) < size:  # it has grown meanwhile
+            data = await self.read(one.path)
+        if data:
+            yield data
+
+    async def upload_tree(
+        self,
+        path: PurePosixPath | str,
+        items: AsyncIterable[TreeItem] | Iterable[TreeItem],
+    ) -> int:
+        await self.make_directory(path)
+        session, places = await self._current()
+        pure, _, _ = places.locate(path)
+        waiting: deque[_Waiting] = deque()
+        modes: builtins.list[tuple[PurePosixPath, int]] = []
+        count = 0
+        try:
+            async with aclosing(_each(items)) as each:
+                async for item in each:
+                    if item.type is FileType.DIRECTORY and item.mode is not None:
+                        modes.append((pure / item.path, item.mode))
+                    await self._upload_item(session, places, pure, item, waiting)
+                    count += 1
+                    await session.room()
+                    while len(waiting) > _BATCH:
+                        await _finish_write(session, waiting.popleft())
+            # Last, and the deepest first: a directory may be closed to writes.
+            for place, mode in sorted(modes, key=lambda pair: len(pair[0].parts), reverse=True):
+                waiting.append(_begin(session, places, Call.CHMOD, place, _mode(mode)))
+            while waiting:
+                await _finish_write(session, waiting.popleft())
+        except PinfoldError as exc:
+            if count and exc.effect is Effect.NONE:
+                exc.effect = Effect.DONE
+            raise
+        return count
+
+    async def _upload_item(
+        self,
+        session: Session,
+        places: Places,
+        root: PurePosixPath,
+        item: TreeItem,
+        waiting: deque[_Waiting],
+    ) -> None:
+        """Put one entry of a tree on its way, behind the others."""
+        if item.path.is_absolute() or ".." in item.path.parts:
+            raise InvalidArgument(
+                f"an entry of a tree is not below its root: {str(item.path)!r}",
+                hint="paths in a tree are relative, without '..'",
+            )
+        place = root / item.path
+        if item.type is FileType.DIRECTORY:
+            waiting.append(_begin(session, places, Call.MKDIR, place, b"\3"))
+            return
+        if item.type is FileType.SYMLINK:
+            while waiting:  # what is there may have to be replaced
+                await _finish_write(session, waiting.popleft())
+            try:
+                await self.symlink(place, item.link or "")
+            except AlreadyExists:
+                await self.remove(place)
+                await self.symlink(place, item.link or "")
+            return
+        chunks, data = item.chunks or _pieces(b""), b""
+        async with closing(chunks):
+            async for chunk in chunks:
+                data += chunk
+                if len(data) > _SMALL:
+                    while waiting:
+                        await _finish_write(session, waiting.popleft())
+                    await self.upload(place, _chain(data, aiter(chunks)), mode=item.mode)
+                    return
+        _, arguments = self._write(places, place, data, item.mode)
+        number, pending = session.begin_call(Call.WRITE, arguments)
+        waiting.append(_Waiting(place, number, pending))
+
     def _fits(self, path: PurePosixPath | str, size: int) -> None:
         limit = self._limits.file_bytes
         if limit is not None and size > limit:
@@ -437,6 +571,32 @@ def _begin(
     return _Waiting(pure, number, pending)
 
 
+def _is_small(facts: Facts) -> bool:
+    return facts.size <= _SMALL
+
+
+async def _finish_write(session: Session, one: _Waiting) -> None:
+    with errors(one.path, "write"):
+        await one.finish(session, mutates=True)
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
+async def _each(
+    items: AsyncIterable[TreeItem] | Iterable[TreeItem],
+) -> AsyncGenerator[TreeItem, None]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
 def _stat(path: PurePosixPath, cursor: Cursor) -> FileStat:
     facts, link = cursor.facts(), cursor.text()
     cursor.end()
@@ -452,7 +612,7 @@ async def _finish(stream: Stream) -> Cursor:
 
 
 @asynccontextmanager
-async def closing(stream: Stream) -> AsyncIterator[None]:
+async def ending(stream: Stream) -> AsyncIterator[None]:
     """Leave nothing running, whatever happens."""
     try:
         yield

@@ -146,6 +146,8 @@ class Resident:
 
     async def _current(self) -> tuple[Session, Places]:
         running, places = self._running, self._places
+        if running is not None:
+            await running.session.check()
         if running is not None and places is not None and running.session.failure is None:
             return running.session, places
         async with self._starting:

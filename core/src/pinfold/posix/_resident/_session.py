@@ -41,6 +41,8 @@ __all__ = ["Connector", "Link", "Session"]
 
 #: A connection on which nothing moves for so long is tried, and given up after as long again.
 _QUIET_SECONDS: Final = 10.0
+#: Idle for longer, it is asked whether it lives before anything is entrusted to it.
+_IDLE_SECONDS: Final = 1.0
 #: How long a helper waits for a new connection; and we for one to succeed.
 _GRACE_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0
@@ -142,6 +144,7 @@ class Session:
         self._reading: anyio.CancelScope | None = None
         self._ping: int | None = None
         self._closing = False
+        self._heard = anyio.current_time()
 
     @classmethod
     async def start(cls, link: Link, connector: Connector) -> Session:
@@ -214,6 +217,15 @@ class Session:
         self.put(head + bytes((operation,)) + credit.to_bytes(8, "little") + arguments)
         stream = self._streams[number] = Stream(self, number, credit, second_credit)
         return stream
+
+    async def check(self) -> None:
+        """Find out whether the helper lives, if it was not heard of for a while.
+
+        What is then sent to another one has provably never reached this one (EX-14).
+        """
+        if anyio.current_time() - self._heard > _IDLE_SECONDS and self.failure is None:
+            with suppress(PinfoldError):
+                await self.call(Call.PING, b"")
 
     async def end_jobs(self) -> int:
         """End all commands and background jobs; return how many are still there."""
@@ -356,6 +368,7 @@ class Session:
                 await self._is_anyone_there()
             return
         self._received += len(data)
+        self._heard = anyio.current_time()
         try:
             for one in self._decoder.feed(data):
                 self._take(one)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Final
 
 import anyio
 import attrs
 
 from pinfold.errors import (
-    CheckpointCorrupt,
     Conflict,
     InvalidArgument,
     PinfoldError,
     Unavailable,
 )
+from pinfold.posix._call import closing
 from pinfold.posix._gate import Gate
 from pinfold.posix._resident._exec import ResidentGuest
-from pinfold.posix._resident._files import TEMPORARY, TYPES, Current, closing, errors, records
+from pinfold.posix._resident._files import TEMPORARY, TYPES, Current, ending, errors, records
 from pinfold.posix._resident._stream import Stream, unknown
 from pinfold.posix._resident._wire import IN_CREDIT, MAX_OUT, Cursor, Facts, Malformed, Open, text
+from pinfold.posix._restore import check_entries, verified
 from pinfold.provider import (
     Blob,
     Entry,
@@ -44,6 +45,7 @@ _NO_TOKEN: Final = bytes(32)
 _STAGING: Final = TEMPORARY + "restore-by-helper"
 _NAME_BYTES: Final = 255
 _UNDO_SECONDS: Final = 60.0
+_TRIES: Final = 3
 
 _DIRECTORY, _FILE_NEW, _LINK, _GONE, _FILE_KEPT, _DONE = range(1, 7)
 _DATA, _LAST, _NO_FILE = range(3)
@@ -58,6 +60,9 @@ class _Fetched:
     digest: str = ""
     changed: bool = False
     missing: bool = False
+
+
+_NOTHING: Final = _Fetched()
 
 
 def _mark(facts: Facts, digest: str) -> FileMark:
@@ -81,13 +86,14 @@ class ResidentTree(Tree):
         session, places = await self._current()
         arguments = places.workspace + text(TEMPORARY) + token[:32].ljust(32, b"\0")
         stream = session.open(Open.SCAN, arguments, credit=4 * IN_CREDIT)
-        async with closing(stream):
+        async with ending(stream):
             with errors(WORKSPACE, "scan"):
-                async for facts, path, link in records(stream):
-                    name = _checked(path)
-                    if name in found:
-                        raise Malformed(f"{name!r} is listed twice")
-                    found[name] = facts, link
+                async with aclosing(records(stream)) as each:
+                    async for facts, path, link in each:
+                        name = _checked(path)
+                        if name in found:
+                            raise Malformed(f"{name!r} is listed twice")
+                        found[name] = facts, link
                 cursor = await stream.finish()
                 same, token, started = cursor.flag(), cursor.take(32), cursor.i64()
                 cursor.end()
@@ -113,27 +119,39 @@ class ResidentTree(Tree):
                 marks[path] = mark
             else:
                 unread.append(path)
-        gone: set[str] = set()
-        unsettled: list[str] = []
-        facts_now: dict[str, Facts] = {}
-        at = 0
-        async for one in self._fetch(unread, contents=False):
-            path = unread[at]
-            at += 1
-            if one.facts is None:
-                gone.add(path)
-                continue
-            facts_now[path] = one.facts
-            marks[path] = _mark(one.facts, one.digest)
-            if one.changed:
-                unsettled.append(path)
-        entries = [
-            _entry(path, facts_now.get(path, facts), link, marks.get(path))
-            for path, (facts, link) in found.items()
-            if facts.type != 4 and path not in gone
-        ]
+        read: dict[str, _Fetched] = {}
+        unsettled = unread
+        for _ in range(_TRIES):  # until it is as it was the last time
+            dirty, unsettled = unsettled, []
+            at = 0
+            async with aclosing(self._fetch(dirty, contents=False)) as answers:
+                async for one in answers:
+                    path = dirty[at]
+                    at += 1
+                    before = read[path].facts if path in read else found[path][0]
+                    read[path], seen = one, one.facts
+                    if seen is not None and (
+                        one.changed or seen != before or seen.ctime_ns >= started
+                    ):
+                        unsettled.append(path)
+        gone = {path for path, one in read.items() if one.facts is None}
+        entries = []
+        for path, (facts, link) in found.items():
+            now = read.get(path, _NOTHING)
+            digest = now.digest or (marks[path].digest if path in marks else "")
+            if facts.type != 4 and path not in gone:
+                entries.append(_entry(path, now.facts or facts, link, digest))
+        marks |= {
+            path: _mark(one.facts, one.digest)
+            for path, one in read.items()
+            if one.facts is not None and path not in unsettled
+        }
         entries.sort(key=lambda entry: entry.path)
-        settled = not gone and all(mark.ctime_ns < started - _RACY_NS for mark in marks.values())
+        settled = (
+            not gone
+            and not unsettled
+            and all(mark.ctime_ns < started - _RACY_NS for mark in marks.values())
+        )
         return Scan(
             entries=tuple(entries),
             skipped=tuple(sorted(path for path, (facts, _) in found.items() if facts.type == 4)),
@@ -141,24 +159,27 @@ class ResidentTree(Tree):
             state=ScanState(started_ns=started, files=marks, token=token.hex() if settled else ""),
         )
 
-    async def _fetch(self, paths: Sequence[str], *, contents: bool) -> AsyncIterator[_Fetched]:
+    async def _fetch(
+        self, paths: Sequence[str], *, contents: bool
+    ) -> AsyncGenerator[_Fetched, None]:
         if not paths:
             return
         session, places = await self._current()
         arguments = places.workspace + bytes((contents,))
         stream = session.open(Open.FETCH, arguments, credit=4 * IN_CREDIT)
-        async with closing(stream):
+        async with ending(stream):
             with errors(WORKSPACE, "read files of"):
                 held, count = b"", 0
-                async for data in _exchange(stream, b"".join(map(text, paths))):
-                    held += data
-                    found, held = _parse_fetched(held)
-                    for one in found:
-                        if not one.data:
-                            count += 1
+                names = b"".join(map(text, paths))
+                async with aclosing(_exchange(stream, names)) as chunks:
+                    async for data in chunks:
+                        held += data
+                        found, held = _parse_fetched(held)
+                        for one in found:
+                            count += not one.data
                             if count > len(paths):
                                 raise Malformed("more files than were asked for")
-                        yield one
+                            yield one
                 (await stream.finish()).end()
                 if held or count != len(paths):
                     raise Malformed("fewer files than were asked for")
@@ -166,16 +187,18 @@ class ResidentTree(Tree):
     async def read(self, entries: Sequence[Entry]) -> AsyncIterator[Blob]:
         paths = [entry.path for entry in entries if entry.type is FileType.FILE]
         at = 0
-        async for one in self._fetch(paths, contents=True):
-            if one.data:
-                yield Blob(path=paths[at], data=one.data)
-                continue
-            yield Blob(path=paths[at], data=b"", last=True, digest=one.digest)
-            at += 1
+        async with aclosing(self._fetch(paths, contents=True)) as answers:
+            async for one in answers:
+                if one.data:
+                    yield Blob(path=paths[at], data=one.data)
+                    continue
+                yield Blob(path=paths[at], data=b"", last=True, digest=one.digest)
+                at += 1
 
     async def restore(self, plan: RestorePlan) -> RestoreReport:
         if self._guest.running:
             raise Conflict("a command is running", hint="wait for it, or end it, then restore")
+        check_entries(plan.entries)
         for entry in plan.entries:
             _representable(entry)
         async with self._gate.closed():
@@ -204,7 +227,7 @@ class ResidentTree(Tree):
     async def recover(self) -> bool:
         session, places = await self._current()
         stream = session.open(Open.RECOVER, places.workspace + text(_STAGING))
-        async with closing(stream):
+        async with ending(stream):
             with errors(WORKSPACE, "finish the restore of"):
                 cursor = await stream.finish()
                 found = cursor.u8()
@@ -219,14 +242,14 @@ def _checked(path: bytes) -> str:
     return name
 
 
-def _entry(path: str, facts: Facts, link: bytes, mark: FileMark | None) -> Entry:
+def _entry(path: str, facts: Facts, link: bytes, digest: str) -> Entry:
     kind = TYPES[facts.type - 1]
     return Entry(
         path=path,
         type=kind,
         mode=0o777 if kind is FileType.SYMLINK else facts.mode,
         size=facts.size if kind is FileType.FILE else 0,
-        digest=mark.digest if mark is not None else "",
+        digest=digest,
         link=os.fsdecode(link) if kind is FileType.SYMLINK else None,
         mtime_ns=facts.mtime_ns,
     )
@@ -264,7 +287,7 @@ class _Wrong(Malformed):
     """Not merely cut off."""
 
 
-async def _exchange(stream: Stream, data: bytes) -> AsyncIterator[bytes]:
+async def _exchange(stream: Stream, data: bytes) -> AsyncGenerator[bytes, None]:
     """Send all of the input while yielding the output, to its end."""
     rest, over = memoryview(data), False
     while True:
@@ -294,12 +317,6 @@ def _representable(entry: Entry) -> None:
             f"this target can't hold {entry.path!r}: a name has at most {_NAME_BYTES} bytes",
             details={"path": entry.path},
         )
-    if entry.type is FileType.SYMLINK and not entry.link:
-        raise InvalidArgument(f"the link {entry.path!r} has no text", details={"path": entry.path})
-    try:
-        _checked(os.fsencode(entry.path))
-    except Malformed as exc:
-        raise InvalidArgument(str(exc), details={"path": entry.path}) from None
 
 
 def _escapes(entry: Entry, root: str) -> bool:
@@ -380,9 +397,10 @@ async def _carry_out(stream: Stream, actions: Sequence[_Action], plan: RestorePl
     complete = False
     try:
         with errors(WORKSPACE, "restore"):
-            async for data in _encoded(actions, plan):
-                if not await stream.send(data):
-                    break  # it has ended before its time: `finish` says why
+            async with aclosing(_encoded(actions, plan)) as pieces:
+                async for data in pieces:
+                    if not await stream.send(data):
+                        break  # it has ended before its time: `finish` says why
             complete = True
             if not stream.ended:
                 stream.end_input()
@@ -400,28 +418,20 @@ async def _carry_out(stream: Stream, actions: Sequence[_Action], plan: RestorePl
             await stream.abandon(_UNDO_SECONDS)
 
 
-async def _encoded(actions: Sequence[_Action], plan: RestorePlan) -> AsyncIterator[bytes]:
+async def _encoded(actions: Sequence[_Action], plan: RestorePlan) -> AsyncGenerator[bytes, None]:
     """Yield the actions and, each behind its own, the contents."""
     held = bytearray()
     for action in actions:
         held += action.encode()
         entry = action.entry
         if action.what == _FILE_NEW and entry is not None:
-            size = 0
-            if entry.size:
-                async for chunk in plan.fetch(entry.digest):
-                    size += len(chunk)
-                    if size > entry.size:
-                        break
+            chunks = verified(plan, entry)
+            async with closing(chunks):
+                async for chunk in chunks:
                     held += chunk
                     if len(held) >= MAX_OUT:
                         yield bytes(held)
                         held.clear()
-            if size != entry.size:
-                raise CheckpointCorrupt(
-                    f"the contents of {entry.path!r} have not the size that was recorded",
-                    details={"digest": entry.digest},
-                )
         if len(held) >= MAX_OUT:
             yield bytes(held)
             held.clear()
