@@ -38,7 +38,7 @@ from pinfold_host._restore import Restore
 from pinfold_host._streams import Drain
 from pinfold_host._tree import DirectTree
 
-__all__ = ["features_of", "make_local", "make_native", "try_boundary"]
+__all__ = ["features_of", "make_local", "make_native", "take_local", "try_boundary"]
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: What a command at level none sees of the controller's environment.
@@ -65,6 +65,8 @@ def features_of(spec: ResolvedSpec) -> Features:
         background=True,
         concurrent_exec=True,
         signals=True,
+        # The boundary of level native ends with its controller; a plain folder does not.
+        attach=not native,
         pty=True,
         modes=True,
         symlinks=True,
@@ -156,18 +158,39 @@ class HostInstance(PosixTerminalInstance):
             return InstanceStatus.ABSENT
         return InstanceStatus.RUNNING
 
+    async def detach(self) -> None:
+        """Let go of the folder, and leave it and its jobs alone (feature `attach`)."""
+        if not self.features.attach:
+            await self.destroy()
+        elif not self._is_destroyed:
+            self._is_destroyed = True
+            self._held.drain.close()
+            self._held.roots.close()
+
     async def destroy(self) -> None:
         """End its processes and remove its folder."""
         if not self._is_destroyed:
             self._is_destroyed = True
+            guest = self.equipment.guest
             with anyio.CancelScope(shield=True):
                 await self._held.let_go()
+                if isinstance(guest, NativeGuest):
+                    guest.close()
 
 
 async def make_local(place: Place, ref: InstanceRef, spec: ResolvedSpec, ctx: Context) -> Instance:
     """Make an instance of level none."""
     place.workspace.mkdir(mode=0o755)
     place.workspace.chmod(0o755)
+    return await take_local(place, ref, spec, ctx)
+
+
+async def take_local(place: Place, ref: InstanceRef, spec: ResolvedSpec, ctx: Context) -> Instance:
+    """Take up an instance of level none, whoever made it.
+
+    Raises:
+        OSError: its folder is not there, or is no folder.
+    """
     physical = PurePosixPath(place.workspace)
     options = _options(spec)
     held = Held(place=place, roots=Roots([_root(WORKSPACE, physical, place.workspace)]))

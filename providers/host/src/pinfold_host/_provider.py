@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,7 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from pinfold.errors import NoSpace, PinfoldError, Unavailable
+from pinfold.errors import Lost, NoSpace, PinfoldError, Unavailable
 from pinfold.faults import Fault
 from pinfold.provider import (
     Availability,
@@ -36,7 +37,13 @@ from pinfold.spec import (
     ResolvedSpec,
 )
 from pinfold_host._boundary import missing, network_of
-from pinfold_host._instance import features_of, make_local, make_native, try_boundary
+from pinfold_host._instance import (
+    features_of,
+    make_local,
+    make_native,
+    take_local,
+    try_boundary,
+)
 from pinfold_host._options import HostOptions
 from pinfold_host._place import GUEST_UIDS, Place, Record, places
 from pinfold_host._processes import end_instance
@@ -174,8 +181,21 @@ class HostProvider(Provider):
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(place.remove)
             if isinstance(error, OSError):
-                raise NoSpace(f"the sandbox's folder can't be made: {error}") from error
+                raise _not_made(error) from error
             raise
+
+    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> Instance:
+        """Take up the folder of level none that another process made."""
+        if pinned.spec.containment.level is Level.NATIVE:
+            return await super().attach(ref, pinned, ctx)
+        place = Place(ref.id)
+        record = place.read() if place.is_valid and not place.is_ending else None
+        if record is None or record.sandbox != ctx.owner.sandbox:
+            raise Lost(f"the folder of {ref.id} is gone")
+        try:
+            return await take_local(place, ref, pinned.spec, ctx)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Lost(f"the workspace of {ref.id} is gone") from None
 
     async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         """Return an owner's instances."""
@@ -195,6 +215,15 @@ class HostProvider(Provider):
         place = Place(ref.id)
         if place.is_valid and place.folder.is_dir():
             await anyio.to_thread.run_sync(_destroy, place)
+
+
+def _not_made(error: OSError) -> PinfoldError:
+    kind = NoSpace if error.errno in {errno.ENOSPC, errno.EDQUOT} else Unavailable
+    return kind(
+        f"the sandbox's folder can't be made: {error}",
+        hint="the user's data folder has to be a folder that can be written",
+        retryable=False,
+    )
 
 
 def _destroy(place: Place) -> None:
