@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import pinfold
 from pinfold import config
 from pinfold.errors import InvalidArgument, NotFound, SpecInvalid
 from pinfold.plugins import Hooks, TemplateRevision, hookimpl
@@ -243,3 +244,29 @@ def test_a_file_that_cannot_be_read_is_an_invalid_argument(tmp_path, name):
 
     with pytest.raises(InvalidArgument, match=r"\.toml"):
         config.read_document(tmp_path / name)
+
+
+def test_what_a_file_names_is_relative_to_the_file(project):
+    write(project, '[connections.c]\ntoken = "file:secret.txt"\nhost = "h"\n[store]\nurl = "kept"')
+
+    loaded = config.load()
+
+    assert loaded.connections["c"] == {"token": f"file:{project / 'secret.txt'}", "host": "h"}
+    assert loaded.store.url == str(project / "kept")
+
+
+@pytest.mark.parametrize("keep", [0, -1])
+def test_a_store_keeps_at_least_one_checkpoint(project, keep):
+    write(project, f"[store]\nkeep = {keep}")
+
+    with pytest.raises(SpecInvalid) as caught:
+        config.load()
+    assert caught.value.faults[0].pointer.startswith("/store")
+
+
+@pytest.mark.anyio
+async def test_rs3_two_templates_cannot_be_pinned(project):
+    write(project, FULL + "[templates.second]\ndurability = 'none'\n")
+
+    with pytest.raises(InvalidArgument, match="two can't be pinned"):
+        await pinfold.open("build", template="second")

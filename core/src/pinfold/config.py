@@ -30,12 +30,15 @@ class StoreConfig:
     """Where checkpoints and state are kept.
 
     Attributes:
-        url: an fsspec URL or a folder; null is the user's data folder.
-        keep: how many checkpoints of a sandbox are kept; null is all.
+        url: an fsspec URL or a folder, relative to the file that names it; null is the user's
+            data folder.
+        keep: how many checkpoints of a sandbox are kept, 1 or more; null is all.
     """
 
     url: str | None = None
-    keep: int | None = None
+    keep: int | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -241,7 +244,25 @@ def _read(path: Path) -> _File:
     ]
     if faults:
         raise SpecInvalid(faults, hint=f"in {path}")
-    return file
+    return _anchored(file, path.resolve().parent)
+
+
+def _anchored(file: _File, folder: Path) -> _File:
+    """Make what a file names relative to itself absolute: it means the same from everywhere."""
+    connections = {
+        name: {key: _anchored_reference(value, folder) for key, value in table.items()}
+        for name, table in file.connections.items()
+    }
+    url = file.store.url
+    if url is not None and "://" not in url:
+        url = str(folder / Path(url).expanduser())
+    return attrs.evolve(file, connections=connections, store=attrs.evolve(file.store, url=url))
+
+
+def _anchored_reference(value: Any, folder: Path) -> Any:
+    if isinstance(value, str) and value.startswith("file:") and value != "file:":
+        return "file:" + str(folder / Path(value.removeprefix("file:")).expanduser())
+    return value
 
 
 def load(path: Path | None = None, *, user: bool = True) -> Project:

@@ -3,7 +3,8 @@
 A connection has a name and values. A value is plain (a host, a user) or a reference:
 
 - `env:NAME` reads an environment variable,
-- `file:PATH` reads a file (a final newline is dropped),
+- `file:PATH` reads a file (a final newline is dropped); in pinfold.toml a relative path is
+  relative to the file,
 - `keyring:SERVICE/USER` asks the system's keyring (extra `pinfold[keyring]`).
 
 What a reference gives is a `Secret`: it shows itself only when asked to, and is remembered, so that

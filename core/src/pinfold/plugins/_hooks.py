@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ class Hooks:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(HookSpecs)
         self._discover = discover
+        self._loading = threading.RLock()
         self.problems: list[Problem] = []
 
     def register(self, plugin: object, name: str | None = None) -> None:
@@ -57,12 +59,17 @@ class Hooks:
         """Load the installed plugins now; the broken are kept in `problems`, with their errors."""
         if not self._discover:
             return
-        self._discover = False
-        for item in Entries("pinfold.plugins").load_all():
-            problem = item if isinstance(item, Problem) else self._adopt(item)
-            if problem is not None:
-                self.problems.append(problem)
-                _log.warning("plugin %s is not used: %s", problem.name, problem)
+        with self._loading:  # whoever comes meanwhile waits: no record may go by unheard
+            self._load()
+
+    def _load(self) -> None:
+        if self._discover:
+            for item in Entries("pinfold.plugins").load_all():
+                problem = item if isinstance(item, Problem) else self._adopt(item)
+                if problem is not None:
+                    self.problems.append(problem)
+                    _log.warning("plugin %s is not used: %s", problem.name, problem)
+            self._discover = False
 
     def _adopt(self, item: Loaded) -> Problem | None:
         try:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from pathlib import PurePosixPath
 from typing import Any
 
+import attrs
+
 from pinfold._tasks import iterating
 from pinfold.errors import PinfoldError
 from pinfold.events import AuditAction
@@ -148,9 +150,24 @@ class SandboxFiles(Files):
         path: PurePosixPath | str,
         items: AsyncIterable[TreeItem] | Iterable[TreeItem],
     ) -> int:
-        own = CallersError()
+        own, size = CallersError(), [0]
         with own.raised():
             async with self._operation(mutates=True) as instance:
-                count = await instance.files.upload_tree(path, own.items(items))
-        self._audit(AuditAction.FILE_WRITE, path, 0)
+                count = await instance.files.upload_tree(path, _sized(own.items(items), size))
+        self._audit(AuditAction.FILE_WRITE, path, size[0])
         return count
+
+
+async def _sized(items: AsyncIterable[TreeItem], size: list[int]) -> AsyncIterator[TreeItem]:
+    """Pass a tree on, and add up the bytes of its files as they go by."""
+
+    async def counted(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            size[0] += len(chunk)
+            yield chunk
+
+    async for item in items:
+        if item.chunks is None:
+            yield item
+        else:
+            yield attrs.evolve(item, chunks=counted(item.chunks))

@@ -254,6 +254,11 @@ def _with_template(
     """Lay a template over the first `below` layers, which are the deployment's."""
     if template is None:
         return selection
+    if any(layer.revision_id is not None for layer in selection.layers):
+        raise InvalidArgument(
+            f"profile {selection.name!r} has a template of its own: two can't be pinned",
+            hint="leave template out, or choose a profile without one",
+        )
     layer = template_layer(template, lambda asked: project.template(asked, hooks))
     layers = selection.layers
     return attrs.evolve(selection, layers=(*layers[:below], layer, *layers[below:]))
