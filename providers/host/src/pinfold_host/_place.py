@@ -120,7 +120,7 @@ class Place:
 
     def remove(self) -> None:
         """Remove all of it; idempotent."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             base = os.open(self.base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 remove_tree(base, self.id.encode())
