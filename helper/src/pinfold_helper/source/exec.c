@@ -186,7 +186,8 @@ static int wait_ms(const struct supervisor *s) {
     if (s->kill_at) at = now >= s->kill_at ? now + 1000 : s->kill_at;
     else if (s->deadline && !s->ended) at = s->deadline;
     if (at == UINT64_MAX) return -1;
-    return at <= now ? 0 : (int)((at - now + 999) / 1000 > INT_MAX ? INT_MAX : (at - now + 999) / 1000);
+    uint64_t ms = at <= now ? 0 : (at - now + 999) / 1000;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
 /* Keeps the few descriptors that it needs, at the lowest numbers. */

@@ -35,7 +35,7 @@ enum {
     MAX_JOBS = 4096,
 };
 
-/* --- wire.c: bytes in and out ------------------------------------------------------------- */
+/* --- wire.c: bytes in and out ------------------------------------------------------------ */
 
 struct buffer {
     uint8_t *data;
@@ -73,7 +73,7 @@ uint64_t now_us(void);
 void random_bytes(void *data, size_t len);
 void random_name(char name[32]);
 
-/* --- sha256.c ------------------------------------------------------------------------------- */
+/* --- sha256.c ---------------------------------------------------------------------------- */
 
 struct sha256 {
     uint32_t state[8];
@@ -85,7 +85,7 @@ void sha256_begin(struct sha256 *h);
 void sha256_add(struct sha256 *h, const void *data, size_t len);
 void sha256_end(struct sha256 *h, uint8_t digest[32]);
 
-/* --- path.c: names below the roots. Everything returns 0 or a descriptor, or -errno --------- */
+/* --- path.c: names below the roots. Everything returns 0 or a descriptor, or -errno ------ */
 
 /* Where a name lies: the directory that holds it, and its last component, "" for a root. */
 struct place {
@@ -109,7 +109,7 @@ int open_own(int dir, const char *path, int flags);      /* likewise; lifts the 
 int set_mode(int fd, mode_t mode);                       /* also of an O_PATH descriptor */
 int code_of(int error);
 
-/* --- files.c: one name at a time -------------------------------------------------------------- */
+/* --- files.c: one name at a time --------------------------------------------------------- */
 
 struct draft { /* a file that is being written, under a name of its own until it is complete */
     struct place place;
@@ -129,7 +129,7 @@ int draft_begin(struct draft *d, unsigned root, const char *path, uint32_t mode)
 int draft_write(struct draft *d, const void *data, size_t len);
 int draft_end(struct draft *d, int error);
 
-/* --- tree.c, restore.c: long operations, run in a process of their own ------------------------ */
+/* --- tree.c, restore.c: long operations, run in a process of their own ------------------- */
 
 struct worker {
     int in, out;           /* pipes, blocking */
@@ -147,7 +147,7 @@ int work_recover(struct worker *w, unsigned root, const char *path, const char *
 int remove_tree(int dir, const char *name);
 int next_str(struct worker *w, char **text); /* 1: one was read, 0: end of input */
 
-/* --- process.c: who descends from whom -------------------------------------------------------- */
+/* --- process.c: who descends from whom --------------------------------------------------- */
 
 extern bool have_proc;
 
@@ -160,10 +160,11 @@ bool kill_descendants(pid_t top, const pid_t *spared, size_t spared_count);
  * whose environment has `mark`. */
 void purge(uint64_t ticks, const char *mark);
 uint64_t start_ticks(pid_t pid);
-bool find_memory_counter(void);
-uint64_t memory_kills(void);
+enum { MEMORY_KILLS, FORKS_REFUSED, COUNTERS };
+bool find_counters(void); /* true: memory kills can be told */
+uint64_t count(int which);
 
-/* --- exec.c: one command and its supervisor --------------------------------------------------- */
+/* --- exec.c: one command and its supervisor ---------------------------------------------- */
 
 struct command {
     char *const *argv;
@@ -191,7 +192,7 @@ struct order { /* the helper to a supervisor */
 _Noreturn void supervise(const struct command *command, int control);
 char **merged_env(char *const *base, char *const *extra, size_t extra_count);
 
-/* --- session.c: frames and jobs --------------------------------------------------------------- */
+/* --- session.c: frames and jobs ---------------------------------------------------------- */
 
 struct session {
     uint64_t received;   /* of the controller's stream */
@@ -215,7 +216,7 @@ int session_timeout(void);                   /* ms until session_step is due aga
 void session_reap(void);
 void session_close(void);                    /* ends everything */
 
-/* --- main.c ------------------------------------------------------------------------------------ */
+/* --- main.c ------------------------------------------------------------------------------ */
 
 void close_from(int first);
 void forget_connections(void); /* in a child: none of them is its business */

@@ -84,7 +84,7 @@ static void make_greeting(void) {
     put(&b, MAGIC, 8);
     put_u32(&b, PROTOCOL_VERSION);
     put_u32(&b, (have_openat2 ? 1 : 0) | (have_proc ? 2 : 0) | (reaper ? 4 : 0) |
-                    (have_close_range() ? 8 : 0) | (find_memory_counter() ? 16 : 0));
+                    (have_close_range() ? 8 : 0) | (find_counters() ? 16 : 0));
     put_u32(&b, (uint32_t)getpid());
     put_u32(&b, geteuid());
     put_u64(&b, start_ticks(getpid()));
@@ -108,7 +108,7 @@ static bool is_token(const uint8_t *given) {
     return !differs;
 }
 
-/* Takes a connection's answer to the greeting; once it is whole and right, that is the connection. */
+/* Takes an answer to the greeting; once it is whole and right, that is the connection. */
 static void take_answer(struct connection *c) {
     ssize_t n = read(c->in, c->answer + c->have, ANSWER - c->have);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;

@@ -1,4 +1,4 @@
-/* Who descends from whom, and the memory controller's counter. */
+/* Who descends from whom; what the control group counts. */
 #include "helper.h"
 
 bool have_proc;
@@ -12,7 +12,8 @@ struct process {
 
 static pid_t number(const char *text) {
     long value = 0;
-    for (; *text >= '0' && *text <= '9' && value < 1 << 28; text++) value = value * 10 + *text - '0';
+    for (; *text >= '0' && *text <= '9' && value < 1 << 28; text++)
+        value = value * 10 + *text - '0';
     return *text ? -1 : (pid_t)value;
 }
 
@@ -159,49 +160,62 @@ void purge(uint64_t ticks, const char *mark) {
     }
 }
 
-static int memory_events = -1;
+/* --- the control group's own counters --------------------------------------------------------- */
 
-static bool try_counter(const char *prefix, const char *group, size_t len, const char *file) {
-    char path[PATH_MAX];
-    if (strlen(prefix) + len + strlen(file) >= sizeof path) return false;
-    strcpy(path, prefix);
+struct counter {
+    int fd;
+    const char *v1, *v1_file, *v2_file, *key; /* controller, files, and the line that counts */
+};
+
+static struct counter counters[COUNTERS] = {
+    [MEMORY_KILLS] = {-1, "memory", "/memory.oom_control", "/memory.events", "oom_kill "},
+    [FORKS_REFUSED] = {-1, "pids", "/pids.events", "/pids.events", "max "},
+};
+
+static bool try_counter(struct counter *c, bool v1, const char *group, size_t len) {
+    char path[PATH_MAX] = "/sys/fs/cgroup";
+    if (len + 64 >= sizeof path) return false;
+    if (v1) strcat(strcat(path, "/"), c->v1);
     strncat(path, group, len);
-    strcat(path, file);
-    memory_events = open(path, O_RDONLY | O_CLOEXEC);
-    return memory_events >= 0;
+    strcat(path, v1 ? c->v1_file : c->v2_file);
+    c->fd = open(path, O_RDONLY | O_CLOEXEC);
+    return c->fd >= 0;
 }
 
-bool find_memory_counter(void) {
+/* A line is NUMBER:CONTROLLERS:PATH. A container may see its own group as the root of the mount. */
+static void find_counter(struct counter *c, const char *line, size_t len) {
+    const char *end = line + len, *names = memchr(line, ':', len);
+    const char *path = names ? memchr(names + 1, ':', (size_t)(end - names - 1)) : NULL;
+    if (!path || c->fd >= 0) return;
+    size_t size = strlen(c->v1);
+    bool v2 = path == names + 1, v1 = false;
+    for (const char *at = names + 1; at < path && !v1; at += strcspn(at, ",:") + 1)
+        v1 = !strncmp(at, c->v1, size) && (at[size] == ',' || at[size] == ':');
+    if (!v1 && !v2) return;
+    if (!try_counter(c, v1, path + 1, (size_t)(end - path - 1))) try_counter(c, v1, "", 0);
+}
+
+bool find_counters(void) {
     char text[4096];
     int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
     if (fd >= 0) close(fd);
-    text[len > 0 ? len : 0] = 0;
-    for (char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        size_t end = strcspn(line, "\n");
-        char *path = memchr(line, '/', end);
-        if (!path) continue;
-        size_t size = end - (size_t)(path - line);
-        if (!strncmp(line, "0::", 3) &&
-            (try_counter("/sys/fs/cgroup", path, size, "/memory.events") ||
-             try_counter("/sys/fs/cgroup", "", 0, "/memory.events")))
-            return true;
-        char *memory = strstr(line, ":memory:");
-        if (memory && memory < line + end &&
-            (try_counter("/sys/fs/cgroup/memory", path, size, "/memory.oom_control") ||
-             try_counter("/sys/fs/cgroup/memory", "", 0, "/memory.oom_control")))
-            return true;
+    text[got > 0 ? got : 0] = 0;
+    for (char *line = text; *line;) {
+        size_t len = strcspn(line, "\n");
+        for (int i = 0; i < COUNTERS; i++) find_counter(&counters[i], line, len);
+        line += len + (line[len] == '\n');
     }
-    return false;
+    return counters[MEMORY_KILLS].fd >= 0;
 }
 
-uint64_t memory_kills(void) {
+uint64_t count(int which) {
+    struct counter *c = &counters[which];
     char text[1024];
-    if (memory_events < 0) return 0;
-    ssize_t len = pread(memory_events, text, sizeof text - 1, 0);
+    ssize_t len = c->fd < 0 ? 0 : pread(c->fd, text, sizeof text - 1, 0);
     if (len <= 0) return 0;
     text[len] = 0;
-    char *found = strstr(text, "oom_kill ");
-    while (found && found != text && found[-1] != '\n') found = strstr(found + 1, "oom_kill ");
-    return found ? strtoull(found + 9, NULL, 10) : 0;
+    char *found = strstr(text, c->key);
+    while (found && found != text && found[-1] != '\n') found = strstr(found + 1, c->key);
+    return found ? strtoull(found + strlen(c->key), NULL, 10) : 0;
 }

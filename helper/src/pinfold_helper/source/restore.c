@@ -72,7 +72,8 @@ static int make_directory(int dir, const char *name) {
     if (!mkdirat(dir, name, 0700)) return 0;
     if (errno != EEXIST) return -errno;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW)) return -errno;
-    if (!S_ISDIR(st.st_mode)) return unlinkat(dir, name, 0) || mkdirat(dir, name, 0700) ? -errno : 0;
+    if (!S_ISDIR(st.st_mode))
+        return unlinkat(dir, name, 0) || mkdirat(dir, name, 0700) ? -errno : 0;
     if ((st.st_mode & 0700) == 0700) return 0;
     int fd = open_straight(dir, name, O_PATH | O_DIRECTORY);
     if (fd < 0) return fd;

@@ -36,7 +36,7 @@ struct job {
     bool reported, all_gone;
     struct buffer result; /* code and what follows, of END */
     struct report report;
-    uint64_t memory_kills, begun, give_up_at;
+    uint64_t counts[COUNTERS], give_up_at; /* when it began; 0: never */
     struct draft *draft;
 };
 
@@ -45,7 +45,7 @@ static struct job *jobs[MAX_JOBS];
 static size_t job_count;
 static struct { bool waiting; uint32_t id; uint64_t until; } jobs_call;
 
-/* --- frames out --------------------------------------------------------------------------- */
+/* --- frames out -------------------------------------------------------------------------- */
 
 static size_t frame(uint8_t type, uint32_t id) {
     size_t start = session.out.len;
@@ -73,7 +73,7 @@ static void break_off(const char *rule) {
     session.status = 3;
 }
 
-/* --- jobs ------------------------------------------------------------------------------------ */
+/* --- jobs -------------------------------------------------------------------------------- */
 
 static struct job *find(uint32_t id) {
     for (size_t i = 0; i < job_count; i++)
@@ -88,7 +88,7 @@ static void shut(int *fd) {
 
 static struct job *add_job(uint32_t id, uint8_t op, uint64_t credit) {
     struct job *j = allocate(sizeof *j);
-    *j = (struct job){.id = id, .op = op, .control = -1, .in = -1, .begun = now_us()};
+    *j = (struct job){.id = id, .op = op, .control = -1, .in = -1};
     j->out[0] = (struct output){.fd = -1, .credit = credit, .rest = -1};
     j->out[1] = (struct output){.fd = -1, .rest = -1};
     jobs[job_count++] = j;
@@ -125,7 +125,7 @@ static void order(struct job *j, char what, uint32_t value) {
     if (j->control >= 0) send(j->control, &o, sizeof o, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* --- starting commands and workers --------------------------------------------------------------- */
+/* --- starting commands and workers ------------------------------------------------------- */
 
 static int pipes(int made[3][2], bool input) {
     for (int i = 0; i < 3; i++) made[i][0] = made[i][1] = -1;
@@ -149,7 +149,8 @@ static int open_terminal(struct job *j, int stdio[3], uint16_t rows, uint16_t co
     int master = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
     if (master < 0) return -errno;
     j->in = master;
-    if (ioctl(master, TIOCSPTLCK, &unlocked) || ioctl(master, (int)TIOCGPTN, &number)) return -errno;
+    if (ioctl(master, TIOCSPTLCK, &unlocked) || ioctl(master, (int)TIOCGPTN, &number))
+        return -errno;
     int n = 0, at = 9;
     for (int rest = number; rest || !n; rest /= 10) digits[n++] = (char)('0' + rest % 10);
     while (n) path[at++] = digits[--n];
@@ -205,7 +206,7 @@ static int start_command(struct job *j, const struct start *s) {
         set_nonblocking(j->out[1].fd);
         memcpy(c.stdio, stdio, sizeof stdio);
         c.drain[0] = j->out[0].fd, c.drain[1] = j->out[1].fd;
-        j->memory_kills = memory_kills();
+        for (int i = 0; i < COUNTERS; i++) j->counts[i] = count(i);
         j->control = control[0];
         j->pid = fork();
         if (!j->pid) supervise(&c, control[1]);
@@ -380,7 +381,7 @@ static void open_job(uint32_t id, struct reader *r) {
     }
 }
 
-/* --- calls --------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------- */
 
 static int call_read(unsigned root, const char *path, uint64_t offset, uint32_t length,
                      struct buffer *out) {
@@ -490,7 +491,7 @@ static void call(uint32_t id, struct reader *r) {
     seal(start);
 }
 
-/* --- input ------------------------------------------------------------------------------------------ */
+/* --- input ------------------------------------------------------------------------------- */
 
 static void grant(struct job *j, uint64_t taken) {
     j->taken += taken;
@@ -653,7 +654,7 @@ bool session_resume(uint64_t received) {
     return true;
 }
 
-/* --- output ------------------------------------------------------------------------------------------ */
+/* --- output ------------------------------------------------------------------------------ */
 
 static bool wants_output(const struct output *o) {
     return o->fd >= 0 && (o->drops || (o->credit && !is_full()));
@@ -701,9 +702,10 @@ static uint8_t limit_of(const struct job *j) {
     const struct report *r = &j->report;
     bool killed = r->signalled ? r->value == SIGKILL : r->value == 128 + SIGKILL;
     if (r->timed_out) return 0;
-    if (killed && memory_kills() > j->memory_kills) return 1;
+    if (killed && count(MEMORY_KILLS) > j->counts[MEMORY_KILLS]) return 1;
     if (r->signalled && r->value == SIGXCPU) return 2;
     if (r->signalled && r->value == SIGXFSZ) return 3;
+    if (r->value && count(FORKS_REFUSED) > j->counts[FORKS_REFUSED]) return 4;
     return 0;
 }
 
@@ -780,7 +782,7 @@ static void send_end(struct job *j) {
     j->ended = true;
 }
 
-/* --- the loop's part ------------------------------------------------------------------------------------ */
+/* --- the loop's part --------------------------------------------------------------------- */
 
 size_t session_poll(struct pollfd *fds) {
     size_t n = 0;

@@ -42,11 +42,12 @@ _SINK_BYTES: Final = 65536
 _NO_SIZE: Final = TerminalSize()
 _TIMED_OUT: Final = 124
 _NAMES: Final[tuple[OutputStream, OutputStream]] = ("stdout", "stderr")
-_LIMITS: Final[tuple[Literal["memory", "cpu", "disk"] | None, ...]] = (
+_LIMITS: Final[tuple[Literal["memory", "cpu", "disk", "pids"] | None, ...]] = (
     None,
     "memory",
     "cpu",
     "disk",
+    "pids",
 )
 
 #: Gives the session that works now, started again if need be.

@@ -1,0 +1,128 @@
+"""The program that is put into sandboxes: what it is made from, and how it takes abuse."""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import pinfold_helper
+from pinfold_helper import _build
+from pinfold_helper._digests import DIGESTS
+from tests.helper import corpus
+
+SOURCE = Path(_build.HERE) / "source"
+CLANG = shutil.which("clang")
+SANITIZERS = "-fsanitize=address,undefined,fuzzer", "-fno-sanitize-recover=all"
+
+
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory) -> dict[str, bytes]:
+    """The programs, compiled from a copy of the source in another place."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    found = {}
+    for machine in _build.MACHINES:
+        _build.compile_for(machine, folder / machine)
+        found[machine] = (folder / machine).read_bytes()
+    return found
+
+
+def test_a_build_gives_the_recorded_bytes(rebuilt) -> None:
+    """Reproducible: whoever reads the source can have the very program that runs."""
+    digests = {name: hashlib.sha256(program).hexdigest() for name, program in rebuilt.items()}
+    assert digests == DIGESTS
+
+
+@pytest.mark.parametrize("machine", pinfold_helper.machines())
+def test_a_program_is_small_static_and_the_one_that_was_recorded(machine) -> None:
+    program = pinfold_helper.load(machine)
+    assert hashlib.sha256(program).hexdigest() == DIGESTS[machine]
+    assert len(program) < 128 * 1024
+    assert program.startswith(b"\x7fELF")
+    assert b"/ld-" not in program
+    assert not re.search(rb"/(home|root|work|tmp)/", program.replace(b"/tmp/.", b""))
+
+
+def test_machines_go_by_their_other_names_too() -> None:
+    assert pinfold_helper.load("amd64") == pinfold_helper.load("x86_64")
+    assert pinfold_helper.load("arm64") == pinfold_helper.load("aarch64")
+
+
+@pytest.mark.parametrize("machine", ["riscv64", "", "../x86_64", "i686"])
+def test_there_is_none_for_another_machine(machine) -> None:
+    with pytest.raises(LookupError, match="there is no helper for"):
+        pinfold_helper.load(machine)
+
+
+def test_a_damaged_program_is_refused(monkeypatch) -> None:
+    monkeypatch.setitem(DIGESTS, "x86_64", "0" * 64)
+    with pytest.raises(ValueError, match="damaged"):
+        pinfold_helper.load("x86_64")
+
+
+def test_the_source_is_short_enough_to_be_read() -> None:
+    lines = {path.name: path.read_text().count("\n") for path in SOURCE.iterdir()}
+    assert max(lines.values()) < 1000
+    assert sum(lines.values()) < 3500
+    assert all(
+        len(line) <= 100 for path in SOURCE.iterdir() for line in path.read_text().split("\n")
+    )
+
+
+def test_it_says_how_it_is_used() -> None:
+    program = _build.HERE / "programs" / platform.machine()
+    done = subprocess.run([program, "nonsense"], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"usage: helper serve FOLDER")
+    gone = subprocess.run([program, "connect", "/nonexistent"], capture_output=True, check=False)
+    assert gone.returncode == 6
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory) -> Path:
+    """The parser under a fuzzer, with every sanitizer; main stays out of it."""
+    if CLANG is None:
+        pytest.skip("clang is not installed: make system")
+    program = tmp_path_factory.mktemp("fuzzer") / "fuzzer"
+    flags = [CLANG, "-std=c11", "-g", "-O1", *SANITIZERS, f"-I{SOURCE}"]
+    objects = []
+    for source in [*SOURCE.glob("*.c"), Path(__file__).with_name("fuzz.c")]:
+        if source.name != "main.c":
+            # Without a root no frame can name a file, however it is made up; and nothing is started.
+            renamed = {"path.c": "-Dadd_root=true_add_root", "session.c": "-Dfork=no_fork"}
+            rename = [renamed[source.name]] if source.name in renamed else []
+            objects.append(program.with_name(f"{source.name}.o"))
+            subprocess.run([*flags, *rename, "-c", source, "-o", objects[-1]], check=True)
+    subprocess.run([*flags, *objects, "-o", program], check=True)
+    return program
+
+
+def fuzz(fuzzer: Path, folder: Path, *options: str) -> str:
+    seeds = folder / "seeds"
+    seeds.mkdir()
+    corpus.write(seeds)
+    done = subprocess.run(
+        [fuzzer, seeds, "-max_len=4096", "-rss_limit_mb=512", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stderr
+
+
+def test_the_parser_takes_any_bytes(fuzzer, tmp_path) -> None:
+    said = fuzz(fuzzer, tmp_path, "-runs=200000", "-max_total_time=20", "-seed=1")
+    runs = int(re.search(r"Done (\d+) runs", said)[1])
+    assert runs >= 20_000
+
+
+@pytest.mark.nightly
+def test_the_parser_takes_any_bytes_for_a_long_time(fuzzer, tmp_path) -> None:
+    fuzz(fuzzer, tmp_path, "-max_total_time=600")
