@@ -50,6 +50,7 @@ class Site:
     ledger: Ledger
     connect: Any
     strict: bool = False
+    scale: float = 1.0
     dialect: Dialect
     other: Site | None = None
     seed: int = 0

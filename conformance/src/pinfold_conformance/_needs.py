@@ -38,6 +38,8 @@ def _claimed(name: str, site: Site, facts: Mapping[str, Any]) -> bool:
     if name == "exec":
         return site.pinned.spec.target is not None
     if name.startswith("cap:"):
+        if name == "cap:portable_checkpoint" and site.pinned.spec.target is None:
+            return True  # without compute the contract itself claims it (section 1)
         capabilities = site.provider.descriptor.capabilities(site.pinned.spec)
         return bool(getattr(capabilities, name.removeprefix("cap:")))
     return bool(getattr(facts["instance"].features, name))

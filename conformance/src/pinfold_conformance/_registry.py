@@ -172,9 +172,7 @@ def find(patterns: Iterable[str]) -> Iterator[Check]:
         hits = {
             one.id
             for one in checks
-            if one.id == pattern
-            or pattern in one.clauses
-            or fnmatchcase(one.id, pattern)
+            if one.id == pattern or pattern in one.clauses or fnmatchcase(one.id, pattern)
         }
         if not hits:
             raise LookupError(f"no check is named by {pattern!r}")

@@ -57,6 +57,7 @@ class Options:
         strict: underclaims fail.
         attacks: break-out attempts are made, where the lane allows them.
         scale: deadlines are multiplied by it.
+        patience: checks in a row that may end at their deadline before the rest is given up.
         known: known failures.
         other: a second lane, for what passes between two targets.
         dialect: what the guest's shell speaks; None finds out.
@@ -73,6 +74,7 @@ class Options:
     strict: bool = False
     attacks: bool = True
     scale: float = 1.0
+    patience: int = 5
     known: tuple[KnownFailure, ...] = ()
     other: Lane | None = None
     dialect: Dialect | None = None
@@ -123,6 +125,8 @@ class Session:
         self.probe: dict[str, Any] = {}
         self._shared: dict[int, _Shared] = {}
         self._memo: dict[tuple[str, int], Outcome | None] = {}
+        self._cleanup_s = max(0.2, _CLEANUP_S * min(1.0, self.options.scale))
+        self._overruns = 0  # in a row
         self._started = time.monotonic()
         self._worker = Worker(self.options.backend)
 
@@ -215,6 +219,7 @@ class Session:
             ledger=self.ledger,
             connect=self.options.connect,
             strict=self.options.strict,
+            scale=self.options.scale,
             dialect=self.options.dialect or DIALECTS[0],
             seed=self.options.seed,
         )
@@ -245,6 +250,9 @@ class Session:
 
     def _run(self, planned: Planned) -> Outcome | None:
         check = planned.check
+        if self._overruns >= self.options.patience:
+            reason = f"not tried: the target hung in {self._overruns} checks in a row"
+            return self._plain(planned, Verdict.FAIL, reason)
         refused = self._unmet(planned)
         if refused is not None:
             return None if refused is _OMITTED else refused
@@ -256,7 +264,7 @@ class Session:
             random=random.Random(f"{self.options.seed}:{check.id}:{site.label}"),  # noqa: S311
         )
         deadline = check.deadline_s * self.options.scale
-        making = 2 * CREATE_TIMEOUT_SECONDS * self.options.scale + _CLEANUP_S + _GRACE_S
+        making = 2 * CREATE_TIMEOUT_SECONDS * self.options.scale + self._cleanup_s + _GRACE_S
         started, before = time.perf_counter(), self.meter.operations
         try:
             problem = self._call(lambda: self._target(case, planned.site), making)
@@ -265,7 +273,7 @@ class Session:
             else:
                 verdict, reason = self._call(
                     lambda: self._attempt(case, planned.site, deadline),
-                    deadline + _CLEANUP_S + _GRACE_S,
+                    deadline + self._cleanup_s + _GRACE_S,
                 )
         except Overrun as exc:
             verdict, reason = Verdict.FAIL, str(exc)
@@ -387,10 +395,12 @@ class Session:
                 await check.run(case)
             if scope.cancelled_caught:
                 verdict, reason = Verdict.FAIL, f"it did not end within {deadline:g} s"
+            self._overruns = self._overruns + 1 if scope.cancelled_caught else 0
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as exc:  # noqa: BLE001 - also what no adapter should raise
             verdict, reason = classify(exc)
+            self._overruns = 0
         await self._tidy(case, number, verdict)
         return verdict, reason
 
@@ -412,7 +422,7 @@ class Session:
             await self._look(number, shared)
         elif clean and shared.instance is not None:
             try:
-                with anyio.fail_after(_CLEANUP_S):
+                with anyio.fail_after(self._cleanup_s):
                     await self.lane.reset(shared.instance.inner)
             except Exception as exc:  # noqa: BLE001 - the lane's own code
                 await self._discard(number)
@@ -443,7 +453,7 @@ class Session:
         return b""
 
     async def _tidy(self, case: Case, number: int, verdict: Verdict) -> None:
-        with anyio.move_on_after(_CLEANUP_S, shield=True):
+        with anyio.move_on_after(self._cleanup_s, shield=True):
             try:
                 if case.check.place is Place.OWN:
                     await case.site.destroy(case.instance)
@@ -467,7 +477,7 @@ class Session:
             return None
         started = time.perf_counter()
         try:
-            verdict, reason = self._call(self._clean_up, 4 * _CLEANUP_S + _GRACE_S)
+            verdict, reason = self._call(self._clean_up, 4 * self._cleanup_s + _GRACE_S)
         except Overrun as exc:
             verdict, reason = Verdict.FAIL, f"clean-up: {exc}"
         except Exception as exc:  # noqa: BLE001 - whatever the adapter raises
@@ -487,7 +497,7 @@ class Session:
     async def _clean_up(self) -> tuple[Verdict, str]:
         provider, owner = self.lane.provider, Owner(store=self.run_id)
         seen = None
-        with anyio.move_on_after(_CLEANUP_S):
+        with anyio.move_on_after(self._cleanup_s):
             alive = next((s.instance for s in self._shared.values() if s.instance), None)
             if alive is None:
                 alive = await self._make(self.sites[0])
@@ -499,9 +509,9 @@ class Session:
             if alive.features.attach and not seen:
                 return Verdict.FAIL, "list does not tell of an instance that is there (LC-9)"
         if seen is None:
-            return Verdict.FAIL, f"clean-up did not end within {_CLEANUP_S:g} s"
+            return Verdict.FAIL, f"clean-up did not end within {self._cleanup_s:g} s"
         failures = []
-        with anyio.move_on_after(_CLEANUP_S) as scope:
+        with anyio.move_on_after(self._cleanup_s) as scope:
             for ref in reversed(list(self.ledger.refs)):
                 try:
                     await provider.destroy(ref)
@@ -510,7 +520,7 @@ class Session:
                     failures.append(f"{ref.id}: {_told(exc)}")
             strays = [ref.id for ref in await provider.list(owner)]
         if scope.cancelled_caught:
-            return Verdict.FAIL, f"clean-up did not end within {_CLEANUP_S:g} s"
+            return Verdict.FAIL, f"clean-up did not end within {self._cleanup_s:g} s"
         if failures:
             return Verdict.FAIL, f"could not be destroyed: {'; '.join(failures)}"
         if strays:

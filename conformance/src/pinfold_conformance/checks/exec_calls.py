@@ -72,8 +72,9 @@ async def concurrent(case: Case) -> None:
     ended: list[str] = []
 
     async def one(mine: str, other: str) -> None:
-        result = await case.sh(d.save(mine, b""), d.wait_for(other), cwd=scratch, timeout=10)
-        equal(result.timed_out, False, f"{mine} met {other}")
+        script = d.seq(d.save(mine, b""), d.wait_for(other), d.out(b"met"))
+        result = await case.sh(script, cwd=scratch, timeout=5)
+        equal((result.timed_out, result.stdout), (False, b"met"), f"{mine} and {other}")
         ended.append(mine)
 
     async with anyio.create_task_group() as group:
@@ -223,7 +224,7 @@ async def while_running(case: Case) -> None:
         d.exit(4),
         sink=sink,
         cwd=scratch,
-        timeout=10,
+        timeout=5,
     )
     equal(result.timed_out, False, "the command saw our answer to its first output")
     equal(got, {"stdout": b"firstthird", "stderr": b"second"}, "what the sink got")
@@ -256,7 +257,7 @@ async def back_pressure(case: Case) -> None:
     count = min(64 * 1024 * 1024, case.limits.output_bytes or 64 * 1024 * 1024)
     if count < 8 * 1024 * 1024:
         raise Inconclusive("the output limit is below what buffers may hold")
-    total, looked = 0, list[bool]()
+    total, looked, early = 0, list[bool](), list[bool]()
 
     async def sink(stream: OutputStream, data: bytes) -> None:
         nonlocal total
@@ -264,10 +265,10 @@ async def back_pressure(case: Case) -> None:
         if not looked:
             looked.append(True)
             await anyio.sleep(1.0)
-            names = await case.witness.list(scratch)
-            require("ended" not in names, "the command ended while its sink was waiting (EX-15)")
+            early.append("ended" in await case.witness.list(scratch))
 
     result = await case.sh(d.fill(count), d.save("ended", b""), sink=sink, cwd=scratch, timeout=50)
+    require(True not in early, "the command ended while its sink was waiting (EX-15)")
     equal((total, result.stdout_total), (count, count), "bytes streamed")
     require("ended" in await case.witness.list(scratch), "the command did not run to its end")
 

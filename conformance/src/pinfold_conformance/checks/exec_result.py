@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, require
 from pinfold_conformance._memory import MemoryWatch
-from pinfold_conformance._registry import Place, check
+from pinfold_conformance._registry import check
 
 SIGNALS = (1, 2, 3, 6, 9, 15)
 MIB = 1024 * 1024
@@ -178,12 +178,3 @@ async def both(case: Case) -> None:
     result = await case.sh(d.fill(200_000), d.fill(200_000, "stderr"), d.out(b"end"))
     equal(result.stdout, b"x" * 200_000 + b"end", "stdout")
     equal(result.stderr, b"x" * 200_000, "stderr")
-
-
-@check("EX-2.empty", needs={"exec"}, place=Place.SHARED)
-async def empty(case: Case) -> None:
-    """A script that does nothing succeeds, and one right after it still tells its own code."""
-    result = await case.sh("")
-    equal(result.exit_code, 0, "exit_code of an empty script")
-    result = await case.sh(case.dialect.out(b"x"))
-    equal(result.stdout, b"x", "stdout afterwards")

@@ -255,7 +255,8 @@ async def background(case: Case) -> None:
     for how in (How.HOLDING, How.QUIET):
         beat = scratch / f"beat-{how}"
         clock = _Clock()
-        result = await case.sh(d.start(d.beat(beat.name), how), d.out(b"now"), cwd=scratch)
+        script = d.seq(d.start(d.beat(beat.name), how), d.out(b"now"))
+        result = await case.sh(script, cwd=scratch, timeout=6)
         equal((result.exit_code, result.timed_out), (0, False), f"a command with a {how} child")
         equal(result.stdout, b"now", "stdout")
         require(clock.seconds < 5, f"it returned after {clock.seconds:.1f} s (EX-8)")

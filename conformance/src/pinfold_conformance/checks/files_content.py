@@ -410,7 +410,7 @@ async def while_running(case: Case) -> None:
 
     async def command() -> None:
         script = d.seq(d.save("ping", b"1"), d.wait_for("pong"), d.load("pong"), d.exit(6))
-        codes.append((await case.sh(script, cwd=scratch, timeout=15)).exit_code)
+        codes.append((await case.sh(script, cwd=scratch, timeout=6)).exit_code)
 
     async def pinged() -> bool:
         return await case.exists(PurePosixPath(scratch / "ping"))

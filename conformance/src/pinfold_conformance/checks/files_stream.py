@@ -43,7 +43,7 @@ async def large(case: Case) -> None:
     equal(found.hexdigest(), digest.hexdigest(), "the content")
     equal((await case.files.stat(path)).size, size, "the size")
     case.evidence.update(bytes=size, longest_piece=longest, memory_growth_bytes=watch.growth)
-    require(longest <= 8 * MIB, f"a download gave a piece of {longest} bytes: no stream (FS-7)")
+    require(longest <= 4 * MIB, f"a download gave a piece of {longest} bytes: no stream (FS-7)")
 
 
 @check("FS-7.small-pieces")

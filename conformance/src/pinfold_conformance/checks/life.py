@@ -279,6 +279,7 @@ async def reset(case: Case) -> None:
         job = d.start(d.beat("beat"), How.QUIET)
         await case.sh(job, cwd=scratch, timeout=2 if not case.features.background else 20)
     await case.files.write(scratch / "deep" / "file", b"1")
+    equal(await case.files.read(scratch / "deep" / "file"), b"1", "a file before the reset")
     await case.site.lane.reset(case.inner)
     equal(list(await case.files.list("/workspace")), [], "the workspace after a reset")
     await case.files.write(scratch / "beat", b"")

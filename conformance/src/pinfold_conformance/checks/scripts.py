@@ -236,10 +236,11 @@ async def checkpoint_script(case: Case) -> None:
     equal(empty.shape, {}, "a new workspace")
     await furnish(case)
     one = await capture(case.instance)
+    require(len(one.shape) >= 8, f"a furnished workspace is scanned as {sorted(one.shape)}")
     state = (await t.scan()).state
     await files.write(WORKSPACE / "a", b"fir5t")
-    fast = await t.scan(state)
-    equal({e.path: e.digest for e in fast.entries}["a"] == one.shape["a"][3], False, "CP-7")
+    fast = {entry.path: entry.digest for entry in (await t.scan(state)).entries}
+    require(fast.get("a") not in (None, one.shape["a"][3]), "a file written again is not scanned")
     await wreck(case)
     two = await capture(case.instance)
     require(one.shape != two.shape, "a wrecked tree is scanned as before")

@@ -93,6 +93,7 @@ async def large(case: Case) -> None:
     await case.files.write(WORKSPACE / "small", b"s")
     found = await capture(case.instance)
     digest = sha256(data).hexdigest()
+    equal(sorted(found.shape), ["large", "small"], "names")
     equal(found.shape["large"][2:4], (size, digest), "size and digest")
     require(found.contents[digest] == data, "the content differs")
 
@@ -141,6 +142,7 @@ async def changing(case: Case) -> None:
     await case.until(there, "the file that grows")
     for _ in range(5):
         scan = await case.instance.tree.scan()
+        equal([entry.path for entry in scan.entries], ["grows"], "entries")
         (entry,) = scan.entries
         data, told = bytearray(), ""
         async for blob in case.instance.tree.read([entry]):

@@ -201,7 +201,7 @@ class Sh(Dialect):
         return (
             "m=no; for p in apt-get apk dnf microdnf yum pacman zypper; do "
             "command -v $p >/dev/null 2>&1 && m=yes; done; "
-            "{ : > /usr/.probe; } 2>/dev/null && rm -f /usr/.probe || m=no; printf $m"
+            "{ true > /usr/.probe; } 2>/dev/null && rm -f /usr/.probe || m=no; printf $m"
         )
 
     def listen(self, port: int, greeting: bytes) -> str:

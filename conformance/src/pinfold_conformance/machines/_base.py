@@ -101,7 +101,8 @@ async def explore(case: Case, make: Callable[[Case], Machine]) -> None:
         CheckFailed: a run failed; the reason tells the minimised steps.
     """
     machine, profile = make(case), case.profile
-    end = time.monotonic() + case.check.deadline_s * 0.6
+    limit = STEP_DEADLINE_S * min(1.0, case.site.scale)
+    end = time.monotonic() + case.check.deadline_s * case.site.scale * 0.6
     runs: list[int] = []
     failed: list[tuple[list[Step], str]] = []
 
@@ -109,16 +110,16 @@ async def explore(case: Case, make: Callable[[Case], Machine]) -> None:
         if time.monotonic() > end:
             raise _Enough
         steps: list[Step] = []
-        reason = _guarded(machine.reset)
+        reason = _guarded(machine.reset, limit)
         choose = Choose(data)
         while reason is None and len(steps) < profile.steps:
             for step in machine.choose(choose):
                 steps.append(step)
-                reason = _guarded(partial(machine.apply, step))
+                reason = _guarded(partial(machine.apply, step), limit)
                 if reason is not None:
                     break
         if reason is None:
-            reason = _guarded(machine.audit)
+            reason = _guarded(machine.audit, limit)
         runs.append(len(steps))
         if reason is not None:
             failed.append((steps, reason))
@@ -162,20 +163,20 @@ def _drive(one: Callable[[Any], None], case: Case) -> None:
         body()
 
 
-def _guarded(call: Callable[[], Any]) -> str | None:
+def _guarded(call: Callable[[], Any], limit: float) -> str | None:
     """Run a step in the event loop and return why it failed, or None."""
-    return anyio.from_thread.run(_attempt, call)
+    return anyio.from_thread.run(_attempt, call, limit)
 
 
-async def _attempt(call: Callable[[], Any]) -> str | None:
+async def _attempt(call: Callable[[], Any], limit: float = STEP_DEADLINE_S) -> str | None:
     try:
-        with anyio.move_on_after(STEP_DEADLINE_S) as scope:
+        with anyio.move_on_after(limit) as scope:
             await call()
     except AssertionError as exc:
         return str(exc)
     except PinfoldError as exc:
         return f"unexpected {type(exc).__name__}: {exc.message}"
-    return f"a step did not end within {STEP_DEADLINE_S:g} s" if scope.cancelled_caught else None
+    return f"a step did not end within {limit:g} s" if scope.cancelled_caught else None
 
 
 async def replay(machine: Machine, steps: Sequence[Step]) -> str | None:

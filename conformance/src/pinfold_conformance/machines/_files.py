@@ -66,6 +66,8 @@ class FilesMachine(Machine):
         return True
 
     def choose(self, choose: Choose) -> Sequence[Step]:
+        if choose.of([False, False, True]):
+            return self._excursion(choose)
         path, other = choose.of(self.names), choose.of(self.names)
         kinds = ["write", "write", "read", "mkdir", "remove", "rename", "upload", "list", "range"]
         if self.case.features.symlinks:
@@ -94,6 +96,25 @@ class FilesMachine(Machine):
         if kind in ("rename", "remove", "command"):
             steps.append(Step("audit"))
         return steps
+
+    def _excursion(self, choose: Choose) -> Sequence[Step]:
+        """A folder beside a sibling of the same beginning: changed, moved, removed, audited."""
+        folder, sibling = choose.of([("d", "da"), ("a", "ab"), ("A", "a")])
+        last = choose.of(["rename", "remove"])
+        return [
+            Step("remove", {"path": folder, "recursive": True}),
+            Step("remove", {"path": sibling, "recursive": True}),
+            Step("write", {"path": f"{folder}/f", "data": choose.of(DATA)}),
+            Step("write", {"path": f"{sibling}/x", "data": choose.of(DATA)}),
+            Step("list", {"path": folder}),
+            Step("rename", {"path": folder, "to": "e"})
+            if last == "rename"
+            else Step("remove", {"path": folder, "recursive": True}),
+            Step("audit"),
+            Step("write", {"path": "e/f", "data": choose.of(DATA)}),
+            Step("remove", {"path": "e", "recursive": True}),
+            Step("audit"),
+        ]
 
     async def apply(self, step: Step) -> None:
         if step.do == "audit":

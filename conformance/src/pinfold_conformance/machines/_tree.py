@@ -65,6 +65,8 @@ class TreeMachine(Machine):
             Step("restore", {"name": one}),
             Step("restore", {"name": two}),
             Step("scan"),
+            Step("broken", {"name": one}),
+            Step("cancelled", {"name": one, "at": choose.number(0, 2)}),
         ]
 
     def _edit(self, choose: Choose) -> Step:
@@ -114,6 +116,7 @@ class TreeMachine(Machine):
         match step.do:
             case "write":
                 await files.write(path, data)
+                equal(await files.read(path), data, "a file that was just written")
             case "remove":
                 await files.remove(path, recursive=True)
             case "mkdir":

@@ -1,0 +1,504 @@
+"""Bugs of providers: life, labels, claims, containment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import anyio
+import attrs
+
+from pinfold.errors import Conflict, NotFound
+from pinfold.provider import (
+    Availability,
+    Capabilities,
+    Context,
+    ExecRequest,
+    ExecResult,
+    Features,
+    Instance,
+    InstanceRef,
+    InstanceStatus,
+    Owner,
+    Pausable,
+    Pins,
+    Ports,
+    Sink,
+    Terminals,
+)
+from pinfold.spec import Durability, Limits, PinnedSpec, ResolvedSpec, Spec
+from pinfold.testing import Lane
+from pinfold_conformance.mutants._base import (
+    BugInstance,
+    BugLane,
+    BugProvider,
+    BugToy,
+    mutant,
+)
+
+
+@mutant("LC-9.register-first")
+class RegistersAfterwards(BugProvider):
+    """The ref is registered when the instance is already there."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        refs: list[InstanceRef] = []
+
+        async def later(ref: InstanceRef) -> None:
+            refs.append(ref)
+
+        instance = await self.inner.create(pinned, attrs.evolve(ctx, register=later))
+        for ref in refs:
+            await ctx.register(ref)
+        return instance
+
+
+@mutant("LC-9.cancelled-create")
+class LeaksOnCancel(BugProvider):
+    """A create that is cancelled early leaves an instance that nobody knows."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        async def nowhere(_: InstanceRef) -> None:
+            return
+
+        spare = await self.inner.create(pinned, attrs.evolve(ctx, register=nowhere))
+        await anyio.sleep(0.05)
+        await self.inner.destroy(spare.ref, ctx)
+        return await self.inner.create(pinned, ctx)
+
+
+@mutant("LC-9.labels")
+class ListsEverybody(BugProvider):
+    """list tells of everybody's instances."""
+
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
+        bodies: dict[str, Any] = getattr(self.inner, "bodies", {})
+        return [InstanceRef(provider=self.descriptor.name, id=key) for key in bodies]
+
+
+@mutant("LC-9.destroy")
+class DestroysOnce(BugInstance):
+    """A second destroy raises."""
+
+    gone = False
+
+    async def destroy(self) -> None:
+        if self.gone:
+            raise NotFound("there is no such instance")
+        self.gone = True
+        await self.inner.destroy()
+
+
+@mutant("LC-2.apart")
+class SharesWorkspaces(BugProvider):
+    """All instances share one workspace."""
+
+    first: Instance | None = None
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        world = getattr(made, "body").world  # noqa: B009 - of the reference
+        self.first = self.first or made
+        world.root.children = getattr(self.first, "body").world.root.children  # noqa: B009
+        return made
+
+
+@mutant("LC-1.generation")
+class ForgetsGeneration(BugInstance):
+    """Results are always of generation 1."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return attrs.evolve(result, generation=1)
+
+
+@mutant("LC-5.empty")
+class LeavesReadme(BugProvider):
+    """A new workspace has a file of the adapter's."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        await made.files.write("/workspace/README", b"welcome")
+        return made
+
+
+@mutant("LC-5.not-lost")
+class DeathIsLoss(BugInstance):
+    """A command that dies takes its instance with it."""
+
+    dead = False
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        self.dead = self.dead or result.exit_code == 137
+        return result
+
+    async def status(self) -> InstanceStatus:
+        return InstanceStatus.ABSENT if self.dead else await self.inner.status()
+
+
+@mutant("LC-5.lane-reset")
+class ResetsNothing(BugLane):
+    """The lane's reset does nothing."""
+
+    async def reset(self, instance: Instance) -> None:
+        return
+
+
+@mutant("PR-5.ref")
+class RefWithSecret(BugProvider):
+    """A ref holds a credential."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        made.ref = attrs.evolve(made.ref, data={"auth": "ghp_" + "a" * 36})
+        return made
+
+
+@mutant("LC-1.attach")
+class AttachMakesAnew(BugProvider):
+    """attach makes a fresh instance."""
+
+    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> Instance:
+        await self.inner.attach(ref, pinned, ctx)
+        return await self.inner.create(pinned, ctx)
+
+
+@mutant("LC-1.attach-absent", strict=True)
+class AttachesSilently(BugProvider):
+    """attach gives a fresh instance where there is no attaching."""
+
+    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> Instance:
+        return await self.inner.create(pinned, ctx)
+
+
+@mutant("LC-1.pause")
+class PauseForgets(BugToy):
+    """Files are gone after a pause."""
+
+    async def pause(self) -> None:
+        self.body.kernel.pause()
+        self.body.paused = True
+        self.body.world.workspace.children.clear()
+
+
+@mutant("LC-1.pause-absent", strict=True)
+class PausesUnclaimed(BugProvider):
+    """The instance is Pausable though pause is denied."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        made.__class__ = type(
+            "Both", (type(made), Pausable), {"pause": _nothing, "resume": _nothing}
+        )
+        return made
+
+
+async def _nothing(self: Any) -> bool:
+    return False
+
+
+class _Describes(BugProvider):
+    """A bug of the descriptor."""
+
+    def capabilities(self, spec: ResolvedSpec) -> Capabilities:
+        return self.inner.descriptor.capabilities(spec)
+
+    def features(self, spec: ResolvedSpec) -> Features:
+        return self.inner.descriptor.features(spec)
+
+    def limits(self, spec: ResolvedSpec) -> Limits:
+        return self.inner.descriptor.limits(spec)
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.descriptor = attrs.evolve(
+            inner.descriptor,
+            capabilities=self.capabilities,
+            features=self.features,
+            limits=self.limits,
+        )
+
+
+@mutant("PR-3.descriptor")
+class ChangesItsMind(_Describes):
+    """Each time the descriptor is asked it says something else."""
+
+    asked = 0
+
+    def limits(self, spec: ResolvedSpec) -> Limits:
+        self.asked += 1
+        return attrs.evolve(super().limits(spec), read_bytes=1_000_000 + self.asked)
+
+
+@mutant("PR-3.limits")
+class RaisesLimits(_Describes):
+    """A limit is higher than the contract's."""
+
+    def limits(self, spec: ResolvedSpec) -> Limits:
+        return attrs.evolve(super().limits(spec), argv_element_bytes=1 << 30)
+
+
+@mutant("PR-4.probe")
+class SlowProbe(BugProvider):
+    """probe takes longer than its deadline."""
+
+    async def probe(self) -> Availability:
+        await anyio.sleep(2.2)
+        return await self.inner.probe()
+
+
+@mutant("PR-7.in-force")
+class PromisesTooMuch(_Describes):
+    """A feature is promised that is not in force."""
+
+    def features(self, spec: ResolvedSpec) -> Features:
+        return attrs.evolve(super().features(spec), pty=True)
+
+
+@mutant("RS-3.pins")
+class PinsTheMoment(BugProvider):
+    """A pin is another one each time."""
+
+    async def pin(self, spec: ResolvedSpec, ctx: Context) -> Pins:
+        return Pins(pins={"image": uuid.uuid4().hex})
+
+
+@mutant("RS-2.pure")
+class RandomFaults(BugProvider):
+    """check finds a fault in what it found sound before."""
+
+    made = False
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        self.made = True
+        return await self.inner.create(pinned, ctx)
+
+    def check(self, spec: ResolvedSpec) -> Any:
+        from pinfold.faults import Fault
+
+        return [Fault(pointer="/target", code="odd", message="odd")] if self.made else []
+
+
+@mutant("SP-4.roots")
+class RootsInTheTree(BugProvider):
+    """Writable roots are part of the workspace's tree."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        world = getattr(made, "body").world  # noqa: B009 - of the reference
+        for root in world.roots[1:]:
+            world.workspace.children[root.name] = world.find(root).node
+        return made
+
+
+class _Claims(_Describes):
+    """A capability that is claimed."""
+
+    name = ""
+
+    def capabilities(self, spec: ResolvedSpec) -> Capabilities:
+        return attrs.evolve(super().capabilities(spec), **{self.name: True})
+
+
+@mutant("TR-1.native-processes")
+class ClaimsProcesses(_Claims):
+    """native_processes is claimed; nothing native runs."""
+
+    name = "native_processes"
+
+
+@mutant("TR-1.packages")
+class ClaimsPackages(_Claims):
+    """packages is claimed; nothing can be installed."""
+
+    name = "packages"
+
+
+@mutant("TR-1.ports")
+class ClaimsPorts(_Claims):
+    """ports is claimed; nothing can be exposed."""
+
+    name = "ports"
+
+
+@mutant("TR-1.pty")
+class ClaimsTerminals(_Claims):
+    """pty is claimed; no terminal can be opened."""
+
+    name = "pty"
+
+
+@mutant("TR-1.portable-checkpoint")
+class ScansNothing(BugInstance):
+    """portable_checkpoint is claimed; a scan tells of nothing."""
+
+    def __init__(self, inner: Instance) -> None:
+        from pinfold.memory import MemoryTree, Store
+
+        super().__init__(inner)
+        self.tree = MemoryTree(Store())
+
+
+class _WithoutCheckpoints(_Describes):
+    def capabilities(self, spec: ResolvedSpec) -> Capabilities:
+        return attrs.evolve(super().capabilities(spec), portable_checkpoint=False)
+
+
+@mutant("TR-1.portable-checkpoint-absent")
+class DeniesCheckpoints(BugLane):
+    """portable_checkpoint is denied; a scan works all the same."""
+
+    def __init__(self, inner: Lane) -> None:
+        super().__init__(inner, provider=_WithoutCheckpoints(inner.provider))
+
+    @property
+    def specs(self) -> Sequence[Spec]:  # type: ignore[override]
+        return [attrs.evolve(spec, durability=Durability.NONE) for spec in self.inner.specs]
+
+
+@mutant("TR-1.network-deny")
+class LetsThrough(BugToy):
+    """deny lets everything through."""
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        self.body.network = True
+        return await super().exec(request, sink)
+
+
+@mutant("TR-1.network-allow")
+class HoldsBack(BugToy):
+    """allow lets nothing through."""
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        self.body.network = False
+        return await super().exec(request, sink)
+
+
+@mutant("TR-1.level-isolated")
+class SeesTheHost(BugInstance):
+    """Commands read the host's files."""
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        result = await self.inner.exec(request, sink)
+        script = request.shell or ""
+        if script.startswith("load /"):
+            path = anyio.Path(script.removeprefix("load "))
+            if await path.is_file():
+                data = (await path.read_bytes())[: request.stdout_cap]
+                return attrs.evolve(result, exit_code=0, stdout=data, stdout_total=len(data))
+        return result
+
+
+@mutant("script.life")
+class RunsAfterDestroy(BugInstance):
+    """A destroyed instance still answers."""
+
+    kept: bytes | None = None
+
+    def __init__(self, inner: Instance) -> None:
+        super().__init__(inner)
+        self._real = inner.files
+
+    async def destroy(self) -> None:
+        from pinfold.memory import NoCompute
+
+        await self.inner.destroy()
+        self.files = NoCompute("sbx_0").files
+
+
+@mutant("script.exec")
+class ForgetsConcurrency(BugInstance):
+    """Eight calls at once are one too many."""
+
+    running = 0
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        self.running += 1
+        try:
+            if self.running >= 8:
+                raise Conflict("too busy")
+            return await self.inner.exec(request, sink)
+        finally:
+            self.running -= 1
+
+
+@mutant("machine.life")
+class LosesAreForgiven(BugInstance):
+    """Status says running for ever."""
+
+    async def status(self) -> InstanceStatus:
+        return InstanceStatus.RUNNING
+
+
+@mutant("LC-9.strays")
+class LeavesStrays(BugProvider):
+    """Each create leaves a second instance, with the same labels."""
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        async def nowhere(_: InstanceRef) -> None:
+            return
+
+        await self.inner.create(pinned, attrs.evolve(ctx, register=nowhere))
+        return await self.inner.create(pinned, ctx)
+
+
+class _Powers(BugProvider):
+    """An instance with a power that nobody claimed."""
+
+    power: type[Any]
+    members: ClassVar[Mapping[str, Any]] = {}
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        made.__class__ = type("Both", (type(made), self.power), dict(self.members))
+        return made
+
+
+@mutant("TR-1.ports-absent")
+class PortsUnclaimed(_Powers):
+    """The instance has expose though ports is denied."""
+
+    power = Ports
+    members: ClassVar[Mapping[str, Any]] = {"expose": _nothing}
+
+
+@mutant("TR-1.pty-absent")
+class TerminalsUnclaimed(_Powers):
+    """The instance has open_terminal though pty is denied."""
+
+    power = Terminals
+    members: ClassVar[Mapping[str, Any]] = {"open_terminal": _nothing}
+
+
+@mutant("TR-1.native-processes-absent")
+class ProcessesUnclaimed(BugInstance):
+    """Native programs run though native_processes is denied (fails under --strict)."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        if request.argv and request.argv[0].startswith("./probe-"):
+            return attrs.evolve(
+                result, exit_code=0, stdout=b"native\n", stdout_total=7, stdout_truncated=False
+            )
+        return result
+
+
+@mutant("TR-1.packages-absent")
+class PackagesUnclaimed(BugInstance):
+    """Packages could be installed though packages is denied (fails under --strict)."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        if result.stdout == b"no":
+            return attrs.evolve(result, stdout=b"yes", stdout_total=3)
+        return result
+
+
+@mutant("FS-5.special-absent", strict=True)
+class SpecialUnclaimed(BugToy):
+    """FIFOs can be made though special_files is denied (fails under --strict)."""
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        kept, self.features = self.features, attrs.evolve(self.features, special_files=True)
+        try:
+            return await super().exec(request, sink)
+        finally:
+            self.features = kept
