@@ -20,7 +20,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pinfold.errors import InvalidArgument, Locked, Unavailable
 from pinfold.provider import InstanceRef
@@ -45,6 +45,12 @@ class Claim:
         self._lock_path = folder / f"{sandbox}.lock"
         self._lock: int | None = lock
         self.refs: tuple[InstanceRef, ...] = _read_refs(self._record)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def add(self, ref: InstanceRef) -> None:
         """Enter an instance; to be called before it exists."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import secrets
 import signal
@@ -75,6 +74,8 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         self._is_ending = is_ending
         self._finds_marked = can_find_marked()
         self._running: set[Child] = set()
+        # Threads that only wait for an end are not to take those that work.
+        self._waiters = anyio.CapacityLimiter(1_000_000)
         self.tree_kill = TreeKill.COOKIE if self._finds_marked else TreeKill.GROUP
 
     async def spawn(
@@ -257,12 +258,13 @@ def _status(pid: int) -> int:
 class _GroupChild(Child):
     """A process elsewhere: its group is what can be ended."""
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], waiters: anyio.CapacityLimiter) -> None:
         self._popen = popen
+        self._waiters = waiters
 
     async def wait(self) -> int:
         return await anyio.to_thread.run_sync(
-            self._popen.wait, abandon_on_cancel=True, limiter=_waiters()
+            self._popen.wait, abandon_on_cancel=True, limiter=self._waiters
         )
 
     async def signal(self, number: int) -> None:
@@ -280,9 +282,3 @@ class _GroupChild(Child):
     def close(self) -> None:
         self._popen.poll()
         self.on_close(self)
-
-
-@functools.cache
-def _waiters() -> anyio.CapacityLimiter:
-    """Threads that only wait are not to take those that work."""
-    return anyio.CapacityLimiter(1_000_000)

@@ -1,0 +1,280 @@
+"""Links that are swapped in while an operation is under way: nothing leads out (FS-2).
+
+Another process exchanges a plain file or directory with a link that leads out, as fast as the
+kernel does it (renameat2, RENAME_EXCHANGE), and counts how often. The control is what one would
+write first, a check by realpath and then the use: it must lose the same race.
+"""
+
+import contextlib
+import itertools
+import mmap
+import os
+import stat
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pinfold.errors import PinfoldError
+from pinfold.provider import Entry, ExecRequest, FileType, RestorePlan
+from pinfold_host._linux import openat2_or_none
+from tests.providers.host.support import create, workspace
+
+pytestmark = pytest.mark.anyio
+
+SWAPPER = """
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+swap = libc.renameat2
+swap.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+here = os.open(sys.argv[1], os.O_RDONLY)
+count = mmap.mmap(os.open(sys.argv[2], os.O_RDWR), 8)
+pairs = [(b"d", b"dl"), (b"f", b"fl")]
+made = 0
+while True:
+    for one, other in pairs:
+        made += swap(here, one, here, other, 2) == 0
+    if made % 16 == 0:
+        count[:] = struct.pack("Q", made)
+"""
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Arena:
+    """A workspace under attack, and a place outside that an escape would reach."""
+
+    def __init__(self, instance, outside: Path, counter: Path) -> None:
+        self.instance = instance
+        self.files = instance.files
+        self.root = workspace(instance)
+        self.outside = outside
+        counter.write_bytes(bytes(8))
+        self._count = mmap.mmap(os.open(counter, os.O_RDWR), 8)
+        self.root.joinpath("d").mkdir()
+        self.root.joinpath("f").touch()
+        self.lay_out()
+        self._swapper = subprocess.Popen(
+            [sys.executable, "-c", SWAPPER, str(self.root), str(counter)]
+        )
+
+    def lay_out(self) -> None:
+        """Put in place what operations took away; this, too, must follow no link."""
+        with open_directory(self.root) as here:
+            for names, target in ((("d", "dl"), self.outside), (("f", "fl"), self.outside / "x")):
+                for name in names:
+                    with contextlib.suppress(OSError):
+                        os.symlink(target, name, dir_fd=here)
+                kinds = [_kind(name, here) for name in names]
+                if set(kinds) == {stat.S_IFLNK}:  # both: one makes place for what is not there
+                    with contextlib.suppress(OSError):
+                        os.unlink(names[0], dir_fd=here)
+                    with contextlib.suppress(OSError):
+                        if names[0] == "d":
+                            os.mkdir("d", dir_fd=here)
+                        else:
+                            _put("f", here)
+            with contextlib.suppress(OSError):
+                _put("kept", here)
+            for name in ("d", "dl"):
+                with contextlib.suppress(OSError), open_directory(name, here) as inner:
+                    if _kind("x", inner) != stat.S_IFREG:
+                        with contextlib.suppress(OSError):
+                            os.unlink("x", dir_fd=inner)
+                        _put("x", inner)
+
+    @property
+    def swaps(self) -> int:
+        return int(struct.unpack("Q", self._count[:])[0])
+
+    def close(self) -> None:
+        self._swapper.kill()
+        self._swapper.wait()
+        self._count.close()
+
+
+@contextlib.contextmanager
+def open_directory(name, directory=None):
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _kind(name: str, directory: int) -> int:
+    try:
+        return stat.S_IFMT(os.lstat(name, dir_fd=directory).st_mode)
+    except OSError:
+        return 0
+
+
+def _put(name: str, directory: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    fd = os.open(name, flags, dir_fd=directory)
+    os.write(fd, b"inside")
+    os.close(fd)
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def way(request, monkeypatch):
+    """How paths are resolved: by the kernel, or by us, component by component."""
+    if request.param == "walk":
+        monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
+    elif openat2_or_none() is None:
+        pytest.skip("this kernel has no openat2")
+    return request.param
+
+
+@pytest.fixture
+async def arena(anyio_backend, way, tmp_path, data_home):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_bytes(b"canary")
+    (outside / "sub").mkdir()
+    instance = await create("none")
+    assert instance.files.roots.is_direct == (way == "openat2")
+    arena = Arena(instance, outside, tmp_path / "count")
+    yield arena
+    arena.close()
+    await instance.destroy()
+
+
+def fingerprint(place: Path) -> dict:
+    return {
+        str(path.relative_to(place)): (
+            stat.S_IMODE(path.lstat().st_mode),
+            path.read_bytes() if path.is_file() else None,
+        )
+        for path in sorted(place.rglob("*"))
+    } | {".": (stat.S_IMODE(place.stat().st_mode), None)}
+
+
+async def _chunks():
+    yield b"evil"
+
+
+async def _no_blob(_):
+    yield b""
+
+
+PLAN = RestorePlan(
+    entries=(
+        Entry(path="d", type=FileType.DIRECTORY, mode=0o700),
+        Entry(path="d/sub", type=FileType.DIRECTORY, mode=0o700),
+        Entry(path="d/x", type=FileType.SYMLINK, mode=0o777, link="evil"),
+    ),
+    fetch=_no_blob,
+)
+
+#: name to a call, given the arena and the number of the try.
+FAMILIES = {
+    "read": lambda a, n: a.files.read(("/workspace/d/x", "/workspace/f")[n % 2]),
+    "write": lambda a, n: a.files.write(("/workspace/d/x", "/workspace/f")[n % 2], b"evil"),
+    "write new": lambda a, n: a.files.write(f"/workspace/d/n{n % 9}/m", b"evil"),
+    "stat": lambda a, _n: a.files.stat("/workspace/d/x"),
+    "list": lambda a, _n: a.files.list("/workspace/d"),
+    "make_directory": lambda a, n: a.files.make_directory(f"/workspace/d/m{n % 9}"),
+    "remove": lambda a, n: a.files.remove(
+        ("/workspace/d/x", "/workspace/d/sub", "/workspace/d")[n % 3], recursive=True
+    ),
+    "rename out": lambda a, _n: a.files.rename("/workspace/d/x", "/workspace/stolen"),
+    "rename in": lambda a, _n: a.files.rename("/workspace/kept", "/workspace/d/x"),
+    "symlink": lambda a, n: a.files.symlink(f"/workspace/d/l{n}", "evil"),
+    "chmod": lambda a, n: a.files.chmod(
+        ("/workspace/d", "/workspace/d/x", "/workspace/f")[n % 3], 0o711
+    ),
+    "upload": lambda a, _n: a.files.upload("/workspace/d/x", _chunks()),
+    "download": lambda a, n: _download(a, ("/workspace/d/x", "/workspace/f")[n % 2]),
+    "batch": lambda a, _n: a.files.read_many(["/workspace/d/x", "/workspace/f"]),
+    "cwd": lambda a, _n: a.instance.exec(ExecRequest(argv=("cat", "x"), cwd="/workspace/d")),
+    "scan": lambda a, _n: _scan(a),
+    "restore": lambda a, _n: a.instance.tree.restore(PLAN),
+}
+#: Those that start a process or look at a whole tree take longer, and get fewer tries.
+SLOW = {"cwd", "scan", "restore", "remove"}
+
+
+async def _download(arena, path):
+    return b"".join([chunk async for chunk in arena.files.download(path)])
+
+
+async def _scan(arena):
+    found = await arena.instance.tree.scan()
+    entries = [entry for entry in found.entries if entry.type is FileType.FILE]
+    return [blob.data async for blob in arena.instance.tree.read(entries)]
+
+
+async def attack(arena, name: str, tries: int, seconds: float) -> tuple[int, int]:
+    """Run a family under fire; return how many tries there were, and how many went through."""
+    call = FAMILIES[name]
+    before = fingerprint(arena.outside)
+    deadline, swaps = time.monotonic() + seconds, arena.swaps
+    made = through = 0
+    for number in itertools.count():
+        enough = number >= tries or time.monotonic() > deadline
+        if enough and (arena.swaps - swaps > 200 or time.monotonic() > deadline + 20):
+            break
+        made += 1
+        try:
+            said = await call(arena, number)
+        except PinfoldError:
+            pass
+        else:
+            through += 1
+            assert b"canary" not in repr(said).encode(), (name, number)
+            if hasattr(said, "stdout"):
+                assert b"canary" not in said.stdout
+        if number % 20 == 0:
+            arena.lay_out()
+            assert fingerprint(arena.outside) == before, (name, number)
+    assert fingerprint(arena.outside) == before, name
+    return made, through
+
+
+TRIES = {"openat2": (20_000, 3.0), "walk": (1_000, 1.0)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_no_race_is_lost(arena, way, name):
+    """FS-2: 3 s or 20,000 tries of each family; 1,000 where the kernel resolves no paths for us."""
+    tries, seconds = TRIES[way]
+    await _hold(arena, name, tries, min(seconds, 1.0) if name in SLOW else seconds)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_no_race_is_lost_in_a_hundred_thousand_tries(arena, way, name):
+    """FS-2."""
+    del way
+    await _hold(arena, name, 10_000 if name in SLOW else 100_000, 600)
+
+
+async def _hold(arena, name: str, tries: int, seconds: float) -> None:
+    swaps = arena.swaps
+    made, through = await attack(arena, name, tries, seconds)
+    swaps = arena.swaps - swaps
+    print(f"{name}: {made} tries, {through} through, {swaps} swaps")
+    assert swaps > 100, "control: there was an attack"
+    assert made > 10
+    if name not in {"restore", "rename in", "rename out", "symlink"}:
+        assert through > 0, "control: it works now and then, in between the swaps"
+
+
+async def test_a_check_before_the_use_loses_the_same_race(arena):
+    """The control: realpath, then open, is led out within moments."""
+    root = arena.root.resolve()
+    deadline = time.monotonic() + 10
+    led_out = 0
+    while not led_out and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if (root / "d" / "x").resolve().is_relative_to(root):
+                led_out += (root / "d" / "x").read_bytes() == b"canary"
+        arena.lay_out()
+    assert led_out
