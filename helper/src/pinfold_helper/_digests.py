@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "1c2861e304c28be51b842a7dcbad8c4413f1892e9d5a05def970e333c4099479",
-    "x86_64": "877cd68b4cc127215e1118aceb23ee0b5a62a8b60aa8cdf811f5a2e845a47d77",
+    "aarch64": "9c2dfc72043a85709f1219ba500a47b9ba6727bd3a55cee736a85cf52d400fa6",
+    "x86_64": "aeb3a22ca32f3c73f49e60ed52beef68ecdab6e7b3a22acbd6fde266baf948a0",
 }

@@ -170,10 +170,9 @@ static void receive(void) {
 
 static void transmit(void) {
     while (welcome_left || session.sent < session.out.len) {
-        const uint8_t *from = session.out.data + session.sent;
-        size_t len = session.out.len - session.sent;
-        if (welcome_left) from = welcome + 8 - welcome_left, len = welcome_left;
-        ssize_t n = write(live.out, from, len);
+        bool first = welcome_left;
+        const uint8_t *from = first ? welcome + 8 - welcome_left : session.out.data + session.sent;
+        ssize_t n = write(live.out, from, first ? welcome_left : session.out.len - session.sent);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) return;
         if (n < 0) {
