@@ -140,7 +140,9 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
                 return _not_started(error, argv[0], streams[2])
         mark = os.fsencode(f"{COOKIE}={whole[COOKIE]}")
         child = (
-            _PidfdChild(popen, mark, self._is_ending) if self._finds_marked else _GroupChild(popen)
+            _PidfdChild(popen, mark, self._is_ending)
+            if self._finds_marked
+            else _GroupChild(popen, self._waiters)
         )
         child.on_close = self._running.discard
         self._running.add(child)
