@@ -41,6 +41,7 @@ class Box:
     guest: Guest
     workspace: Path
     outside: Path
+    out: str  # as the target names it
 
     @property
     def files(self):
@@ -78,9 +79,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def make_guest(kind: str, request: pytest.FixtureRequest, workspace: Path) -> Guest:
+def make_guest(kind: str, request: pytest.FixtureRequest, workspace: Path, outside: Path) -> Guest:
     if kind == "busybox":
-        return BusyboxGuest(request.getfixturevalue("busybox"), workspace)
+        options = ("--bind", str(outside), "/outside")
+        return BusyboxGuest(request.getfixturevalue("busybox"), workspace, *options)
     if kind == "helper-old-kernel":
         return OldKernelGuest()
     return SupervisingLocalGuest(workspace) if kind == "supervising" else LocalGuest()
@@ -101,13 +103,14 @@ async def box(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Asyn
     workspace.mkdir(mode=0o755)
     outside = tmp_path / "outside"
     outside.mkdir()
-    guest = make_guest(kind, request, workspace)
+    guest = make_guest(kind, request, workspace, outside)
     try:
         root = PurePosixPath("/workspace" if kind == "busybox" else workspace)
         helper = "required" if kind.startswith("helper") else "never"
         kit = await equip(guest, root=root, identity=str(tmp_path), helper=helper)
         instance = LocalInstance(InstanceRef(provider="test", id=str(tmp_path)), kit)
-        yield Box(kind, instance, guest, workspace, outside)
+        out = "/outside" if kind == "busybox" else str(outside)
+        yield Box(kind, instance, guest, workspace, outside, out)
         if kit.resident is not None:
             await kit.resident.aclose()
     finally:

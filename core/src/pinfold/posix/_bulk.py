@@ -22,6 +22,7 @@ from pinfold.posix._records import Record, from_find, from_stat
 from pinfold.posix._tar import END, Reader, header, padding
 
 __all__ = [
+    "SMALL_BYTES",
     "Bulk",
     "Content",
     "Failure",
@@ -33,6 +34,9 @@ __all__ = [
     "groups",
 ]
 
+#: Files up to this size travel together; so many bytes of them are held at a time.
+SMALL_BYTES: Final = 256 * 1024
+_HELD_BYTES: Final = 8 * 1024 * 1024
 #: Bytes of arguments in one round trip; a transport may pass all of them as one string.
 _BATCH_BYTES: Final = 64 * 1024
 
@@ -230,6 +234,35 @@ class Bulk:
                     after = await reader.line()
                     certain = before == after and (before or "") < (now or "")
                     yield Verdict(group.at, certain)
+
+    async def small(
+        self, items: Sequence[tuple[str, str, int]], largest: int = SMALL_BYTES
+    ) -> AsyncGenerator[tuple[int, bytes]]:
+        """Yield places and contents of those small files that are certainly what the names mean.
+
+        Args:
+            items: directory, name and size, each name once. What does not come is the caller's: it
+                is something else, gone, larger, or was swapped while it was read.
+            largest: files beyond it don't come.
+        """
+        fitting = [(at, item) for at, item in enumerate(items) if item[2] <= largest]
+        while fitting:
+            total = count = 0
+            while count < len(fitting) and (total <= _HELD_BYTES or not count):
+                total += fitting[count][1][2]
+                count += 1
+            run, fitting = fitting[:count], fitting[count:]
+            held: dict[int, bytes] = {}
+            async with aclosing(self.pack([item[:2] for _, item in run])) as packed:
+                async for item in packed:
+                    if isinstance(item, Packed):
+                        if item.size <= largest:
+                            held[item.at] = b"".join([chunk async for chunk in item.chunks])
+                        continue
+                    for index in item.at if item.certain else ():
+                        if index in held:
+                            yield run[index][0], held.pop(index)
+                    held.clear()
 
     async def apply(
         self,

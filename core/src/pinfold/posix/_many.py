@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 
 from pinfold.errors import Effect, InvalidArgument, IsADirectory, PinfoldError, TooLarge
-from pinfold.posix._bulk import Bulk, Content, Operation, Packed, Verdict, batched, groups
+from pinfold.posix._bulk import SMALL_BYTES, Bulk, Content, Operation, batched, groups
 from pinfold.posix._call import ProgramFailed, Shell, closing
 from pinfold.posix._layout import Layout, Place, temporary
 from pinfold.posix._probe import Tools
@@ -32,8 +32,7 @@ from pinfold.spec import Limits
 
 __all__ = ["ManyFiles", "errors", "file_stat", "once", "too_large"]
 
-#: Files up to this size travel together (`upload_tree`), so many bytes of them at a time.
-_SMALL_BYTES: Final = 256 * 1024
+#: What is collected before it is written (`upload_tree`).
 _FLUSH_BYTES: Final = 8 * 1024 * 1024
 _FLUSH_ITEMS: Final = 1000
 
@@ -102,17 +101,11 @@ class ManyFiles(Files, ABC):
         first: dict[tuple[str, str], int] = {}
         for at, place in places.items():
             first.setdefault(place.args, at)
-        order = builtins.list(first.items())
-        held: dict[int, bytes | PinfoldError] = {}
-        async with aclosing(self._bulk.pack([args for args, _ in order])) as packed:
-            async for item in packed:
-                if isinstance(item, Verdict):
-                    for index in item.at if item.certain else ():
-                        if index in held:
-                            results[order[index][1]] = held[index]
-                    held.clear()
-                else:
-                    held[item.at] = await self._kept(item, paths[order[item.at][1]])
+        order = builtins.list(first.values())
+        items = [(*places[at].args, 0) for at in order]
+        async with aclosing(self._bulk.small(items, self._limits.read_bytes)) as found:
+            async for index, data in found:
+                results[order[index]] = data
         for at, place in places.items():
             earlier = first[place.args]
             if results[earlier] is None:
@@ -120,13 +113,6 @@ class ManyFiles(Files, ABC):
                 results[earlier] = await _or_error(self.read(place.path))
             results[at] = results[earlier]
         return [result for result in results if result is not None]
-
-    async def _kept(self, item: Packed, path: PurePosixPath | str) -> bytes | PinfoldError:
-        if item.size > self._limits.read_bytes:
-            async for _ in item.chunks:
-                pass
-            return too_large(path, self._limits.read_bytes)
-        return b"".join([chunk async for chunk in item.chunks])
 
     async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
         new = []
@@ -185,18 +171,16 @@ class ManyFiles(Files, ABC):
         for record in records:
             if record.type in {FileType.DIRECTORY, FileType.SYMLINK}:
                 yield _tree_item(record)
-        left = {
-            place.path / record.name: record for record in records if record.type is FileType.FILE
-        }
-        order = builtins.list(left)
-        places = [self._layout.place(inner).args for inner in order]
-        async with aclosing(self._bulk.pack(places)) as packed:
-            async for item in packed:
-                if isinstance(item, Packed):
-                    record = left.pop(order[item.at])
-                    yield _tree_item(attrs.evolve(record, size=item.size), item.chunks)
-        for inner, record in left.items():
-            yield _tree_item(record, self.download(inner))
+        files = [record for record in records if record.type is FileType.FILE]
+        places = [self._layout.place(place.path / record.name) for record in files]
+        items = [(*inner.args, r.size) for inner, r in zip(places, files, strict=True)]
+        left = dict(enumerate(files))
+        async with aclosing(self._bulk.small(items)) as found:
+            async for index, data in found:
+                record = attrs.evolve(left.pop(index), size=len(data))
+                yield _tree_item(record, once(data))
+        for index, record in left.items():
+            yield _tree_item(record, self.download(places[index].path))
 
     async def upload_tree(
         self,
@@ -214,7 +198,7 @@ class ManyFiles(Files, ABC):
                 if item.path.is_absolute():
                     raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
                 place = self._layout.place(root / item.path)
-                if item.type is FileType.FILE and item.size > _SMALL_BYTES:
+                if item.type is FileType.FILE and item.size > SMALL_BYTES:
                     await self._flush(batch)
                     batch = _Planting()
                     await self.upload(place.path, item.chunks or once(b""), mode=item.mode)

@@ -16,7 +16,7 @@ from pinfold.errors import (
     Unavailable,
     Unimplemented,
 )
-from pinfold.posix._bulk import Bulk, Packed, batched_names
+from pinfold.posix._bulk import Bulk, batched_names
 from pinfold.posix._call import ProgramFailed, Shell, closing
 from pinfold.posix._layout import Layout, Place
 from pinfold.posix._probe import Tools
@@ -190,14 +190,12 @@ class ShellTree(Tree):
         names = [entry.path for entry in entries]
         left = dict.fromkeys(names)
         if self._tools.tar:
-            pairs = [_pair(self._place, name) for name in names]
-            async with aclosing(self._bulk.pack(pairs)) as packed:
-                async for item in packed:
-                    if isinstance(item, Packed) and names[item.at] in left:
-                        del left[names[item.at]]
-                        async with aclosing(_blobs(names[item.at], item.chunks)) as blobs:
-                            async for blob in blobs:
-                                yield blob
+            items = [(*_pair(self._place, entry.path), entry.size) for entry in entries]
+            async with aclosing(self._bulk.small(items)) as found:
+                async for index, data in found:
+                    left.pop(names[index], None)
+                    digest = hashlib.sha256(data).hexdigest()
+                    yield Blob(path=names[index], data=data, last=True, digest=digest)
         for name in left:
             chunks = self._files.download(WORKSPACE / name)
             try:

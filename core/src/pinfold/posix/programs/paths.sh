@@ -22,8 +22,11 @@ place() {
     if [ -L "./$name" ] && [ "$last${3-}" != 1keep ]; then
       hops=$((hops + 1))
       [ $hops -le 40 ] || fail link_loop
-      text=$(readlink -n "./$name" && printf /) || fail failed
-      rest=${text%/}${rest:+/$rest}
+      if text=$(readlink -n "./$name" && printf /); then
+        rest=${text%/}${rest:+/$rest}
+      else
+        rest=$name${rest:+/$rest} # swapped meanwhile: look again
+      fi
       continue
     fi
     if [ "$last" ]; then
