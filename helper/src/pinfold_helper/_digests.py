@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "9c2dfc72043a85709f1219ba500a47b9ba6727bd3a55cee736a85cf52d400fa6",
-    "x86_64": "aeb3a22ca32f3c73f49e60ed52beef68ecdab6e7b3a22acbd6fde266baf948a0",
+    "aarch64": "b7d525157b5810460209811bacfc0202c36f6e0bcffdd69fbae641b0f26d572c",
+    "x86_64": "5d572fdda4ca403a2ecf6cba813d200c8d6a6e8a7cf93f60ff87f15c8f20db92",
 }

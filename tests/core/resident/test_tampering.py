@@ -170,6 +170,20 @@ async def test_a_detached_helper_ends_with_its_controller(place) -> None:
     assert not is_there(folder)
 
 
+async def test_background_jobs_outlive_a_controller_that_detaches(place) -> None:
+    """Feature `attach`: they are ended by no time limit, and the helper goes when the last has."""
+    await place.sh(
+        "setsid -f sh -c 'echo $$ >>pids; exec sleep 300'; while [ ! -s pids ]; do :; done"
+    )
+    pid = place.pid
+    await place.resident.detach()
+    await anyio.sleep(1.0)
+    assert is_alive(pid)
+    assert is_alive(pids(place)[0])
+    os.kill(pids(place)[0], signal.SIGKILL)
+    await until(lambda: not is_alive(pid))
+
+
 async def test_ex8_output_of_background_jobs_is_taken_and_dropped(place) -> None:
     """EX-8: the job lives on, and does not die of a closed pipe."""
     job = "i=0; while [ $i -lt 300 ]; do echo noise; i=$((i+1)); done; echo $i >done"

@@ -18,7 +18,7 @@ from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, SupervisingGuest, TerminalGuest
 from pinfold.posix._layout import Layout
 from pinfold.posix._probe import Tools, probe
-from pinfold.posix._resident import NoHelper, Resident
+from pinfold.posix._resident import FOLDERS, NoHelper, Resident
 from pinfold.posix._restore import Restorer
 from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
 from pinfold.posix._tree import ShellTree
@@ -106,6 +106,7 @@ async def equip(
     gate: Gate | None = None,
     helper: Literal["auto", "required", "never"] = "never",
     owns_processes: bool = False,
+    helper_folders: Sequence[str] = FOLDERS,
 ) -> Equipment:
     """Make of a guest what an instance needs.
 
@@ -129,6 +130,7 @@ async def equip(
             always, or not at all. With it nothing else of the target is needed or probed.
         owns_processes: all processes that start in the target are of this instance, so that all
             are ended before a helper that was killed is started again.
+        helper_folders: where the helper may be put, the best first.
 
     Raises:
         NotFound: the workspace or a writable root isn't there.
@@ -151,6 +153,7 @@ async def equip(
                 limits=limits,
                 gate=gate,
                 owns_processes=owns_processes,
+                folders=tuple(helper_folders),
             )
         except NoHelper as exc:
             if helper == "required":

@@ -201,6 +201,7 @@ struct session {
     size_t sent;         /* of out, to the present connection */
     struct buffer in, out;
     bool ended;          /* BYE, or a broken rule */
+    bool detached;       /* nobody will come back: it stays as long as there are jobs */
     int status;          /* to exit with */
     char *const *env;
     struct rlimit files;
@@ -213,6 +214,7 @@ bool session_resume(uint64_t received);      /* goes on from what the other side
 size_t session_poll(struct pollfd *fds);     /* adds what the jobs wait for */
 void session_step(const struct pollfd *fds); /* does what can be done without waiting */
 int session_timeout(void);                   /* ms until session_step is due again, -1 never */
+uint32_t count_commands(void);               /* and background jobs */
 void session_reap(void);
 void session_close(void);                    /* ends everything */
 

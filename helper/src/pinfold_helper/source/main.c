@@ -126,6 +126,7 @@ static void take_answer(struct connection *c) {
     }
     drop(&live);
     live = *c;
+    session.detached = false;
     *c = (struct connection){.in = -1, .out = -1};
     for (int i = 0; i < 8; i++) welcome[i] = (uint8_t)(session.received >> 8 * i);
     welcome_left = 8;
@@ -213,7 +214,9 @@ static int loop(void) {
         }
         if (fds[2].revents) admit();
         if (live.out >= 0) transmit();
-        if (!connected && now_us() - alone_since > GRACE_MS * 1000ull) break;
+        if (connected || live.in >= 0) continue;
+        if (session.detached ? !count_commands() : now_us() - alone_since > GRACE_MS * 1000ull)
+            break;
     }
     return session.status;
 }

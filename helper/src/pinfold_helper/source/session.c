@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 
 enum { /* frames */
-    CALL = 1, OPEN, DATA, END_OF_INPUT, CREDIT, SIGNAL, KILL, RESIZE, ACK, BYE,
+    CALL = 1, OPEN, DATA, END_OF_INPUT, CREDIT, SIGNAL, KILL, RESIZE, ACK, BYE, DETACH,
     REPLY = 17, OUT, GRANT, END, ACKED
 };
 enum { /* operations */
@@ -412,7 +412,7 @@ static int call_write(unsigned root, const char *path, uint32_t mode, const uint
     return error ? error : draft_end(&d, draft_write(&d, data, len));
 }
 
-static uint32_t count_commands(void) {
+uint32_t count_commands(void) {
     uint32_t count = 0;
     for (size_t i = 0; i < job_count; i++) count += jobs[i]->op == EXEC;
     return count;
@@ -603,6 +603,7 @@ static void carry_out(uint8_t type, uint32_t id, struct reader *r) {
     case KILL: number = get_u32(r); break;
     case RESIZE: number = get_u16(r), number |= (uint32_t)get_u16(r) << 16; break;
     case BYE: session.ended = true; break;
+    case DETACH: session.detached = true; break;
     default: r->bad = true;
     }
     if (!is_whole(r)) {

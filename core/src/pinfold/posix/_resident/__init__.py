@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinfold.posix._resident._resident import Resident as Resident
+from pinfold.posix._resident._start import FOLDERS as FOLDERS
 from pinfold.posix._resident._start import NoHelper as NoHelper
 
-__all__ = ["NoHelper", "Resident"]
+__all__ = ["FOLDERS", "NoHelper", "Resident"]

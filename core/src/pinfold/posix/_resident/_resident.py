@@ -184,6 +184,11 @@ class Resident:
         whole = greeting.proc and greeting.subreaper
         self.guest.tree_kill = TreeKill.SUBREAPER if whole else TreeKill.GROUP
 
+    async def detach(self) -> None:
+        """Let go of it and leave background jobs running (feature `attach`)."""
+        if self._running is not None:
+            await self._running.session.detach()
+
     async def aclose(self) -> None:
         """End the helper and all that it started."""
         if self._running is not None:

@@ -246,6 +246,15 @@ class Session:
         self._fail(Lost("the helper was ended"))
         await self._hang_up()
 
+    async def detach(self) -> None:
+        """Let go for good: background jobs live on, and the helper as long as they do."""
+        if self.failure is None and self._link is not None:
+            self.put(frame(To.DETACH, 0))
+            with anyio.move_on_after(_SEND_SECONDS, shield=True):
+                await self.flush()
+        self._fail(Lost("the helper was let go"))
+        await self._hang_up()
+
     def _next_number(self) -> int:
         while True:
             self._numbers = self._numbers + 1 if self._numbers < 0xFFFFFFFF else 1

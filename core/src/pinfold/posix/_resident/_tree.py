@@ -206,9 +206,9 @@ class ResidentTree(Tree):
 
     async def _restore(self, plan: RestorePlan) -> RestoreReport:
         session, places = await self._current()
-        ended = await session.end_jobs() if (had := await session.count_jobs()) else 0
-        if ended:
-            raise Unavailable(f"{ended} background processes could not be ended")
+        had = await session.count_jobs()
+        if had and (left := await session.end_jobs()):
+            raise Unavailable(f"{left} background processes could not be ended")
         now = await self.scan()
         actions = _actions(plan.entries, now)
         if actions:

@@ -82,6 +82,7 @@ class To(IntEnum):
     RESIZE = 8
     ACK = 9
     BYE = 10
+    DETACH = 11
 
 
 class From(IntEnum):
