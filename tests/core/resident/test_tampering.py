@@ -2,13 +2,15 @@
 
 import os
 import signal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import anyio
 import pytest
 
 from pinfold.errors import OutcomeUnknown
-from tests.core.resident.conftest import is_alive, until
+from pinfold.posix._resident import Resident
+from pinfold.provider import RestorePlan
+from tests.core.resident.conftest import MARK, is_alive, until
 
 pytestmark = pytest.mark.anyio
 
@@ -182,6 +184,23 @@ async def test_background_jobs_outlive_a_controller_that_detaches(place) -> None
     assert is_alive(pids(place)[0])
     os.kill(pids(place)[0], signal.SIGKILL)
     await until(lambda: not is_alive(pid))
+
+
+async def test_cp3_a_restore_ends_the_jobs_of_a_controller_before_it(place) -> None:
+    await place.sh(
+        "setsid -f sh -c 'echo $$ >>pids; exec sleep 300'; while [ ! -s pids ]; do :; done"
+    )
+    job = pids(place)[0]
+    await place.resident.detach()
+    root = PurePosixPath(place.workspace)
+    second = await Resident.start(place.guest, root=root, mark=MARK)
+    assert is_alive(job)
+    report = await second.tree.restore(RestorePlan(entries=(), fetch=place.resident.files.download))
+    assert report.processes_ended
+    assert not is_alive(job)
+    again = await second.tree.restore(RestorePlan(entries=(), fetch=place.resident.files.download))
+    assert not again.processes_ended
+    await second.aclose()
 
 
 async def test_ex8_output_of_background_jobs_is_taken_and_dropped(place) -> None:

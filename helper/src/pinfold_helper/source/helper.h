@@ -157,8 +157,8 @@ int signal_descendants(pid_t top, int number, const pid_t *spared, size_t spared
 /* Stops them first, until none is left to fork, then kills them; true if there were any. */
 bool kill_descendants(pid_t top, const pid_t *spared, size_t spared_count);
 /* Ends what an earlier helper left: all processes of this user that began after `ticks`, or those
- * whose environment has `mark`. */
-void purge(uint64_t ticks, const char *mark);
+ * whose environment has `mark`. True if there were any. */
+bool purge(uint64_t ticks, const char *mark);
 uint64_t start_ticks(pid_t pid);
 enum { MEMORY_KILLS, FORKS_REFUSED, COUNTERS };
 bool find_counters(void); /* true: memory kills can be told */

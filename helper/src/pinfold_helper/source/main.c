@@ -299,8 +299,7 @@ int main(int argc, char **argv, char **environment) {
     if (argc == 3 && !strcmp(argv[1], "purge")) { /* ticks since boot, or NAME=VALUE */
         char *end;
         uint64_t ticks = strtoull(argv[2], &end, 10);
-        purge(ticks, *end ? argv[2] : NULL);
-        return 0;
+        return purge(ticks, *end ? argv[2] : NULL) ? 7 : 0;
     }
     if (argc == 3 && !strcmp(argv[1], "serve")) return serve(argv[2], environment);
     static const char usage[] = "usage: helper serve FOLDER | connect FOLDER | purge MARK\n";

@@ -131,10 +131,11 @@ static bool has_mark(pid_t pid, const char *mark) {
     return found;
 }
 
-void purge(uint64_t ticks, const char *mark) {
+bool purge(uint64_t ticks, const char *mark) {
     pid_t above[64];
     size_t depth = 0, count;
     int calm = 0;
+    bool ever = false;
     for (int round = 0; round < 500 && calm < 2; round++) {
         struct process *all = look_at_all(&count);
         bool any = false;
@@ -155,9 +156,11 @@ void purge(uint64_t ticks, const char *mark) {
             any |= !kill(p->pid, SIGKILL);
         }
         free(all);
+        ever |= any;
         calm = any ? 0 : calm + 1; /* twice: one that forked and ended hid its child */
         if (any) poll(NULL, 0, 2);
     }
+    return ever;
 }
 
 /* --- the control group's own counters --------------------------------------------------------- */

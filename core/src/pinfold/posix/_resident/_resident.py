@@ -6,13 +6,14 @@ import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
+from typing import Final
 
 import anyio
 
 from pinfold.errors import Effect, NotFound, PinfoldError, Unavailable
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest
-from pinfold.posix._resident._exec import ResidentGuest
+from pinfold.posix._resident._exec import COOKIE, ResidentGuest
 from pinfold.posix._resident._files import ResidentFiles
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
@@ -23,6 +24,9 @@ from pinfold.posix._resident._wire import Call, text
 from pinfold.spec import WORKSPACE, Limits, TreeKill
 
 __all__ = ["Resident"]
+
+#: How `helper purge` ends when it found something.
+_ENDED: Final = 7
 
 
 class Resident:
@@ -65,7 +69,7 @@ class Resident:
         cookies = (f"{mark}{number:x}" for number in itertools.count())
         self.guest = ResidentGuest(self._current, cookies)
         self.files = ResidentFiles(self._passed, limits)
-        self.tree = ResidentTree(self._current, self.guest, gate)
+        self.tree = ResidentTree(self._current, self.guest, gate, self._end_earlier)
         gate.mend = self.tree.recover
 
     @classmethod
@@ -140,6 +144,15 @@ class Resident:
         )
         return tuple(what for there, what in facts if not there)
 
+    async def _end_earlier(self) -> bool:
+        """End the jobs that a controller before this one, which detached, has left."""
+        running = self._running
+        if running is None:
+            return False
+        argv = [f"{running.folder}/helper", "purge", f"{COOKIE}={self._mark}"]
+        process = await self.guest.spawn(argv, {COOKIE: ""}, self.physical[0])
+        return await process.wait() == _ENDED
+
     async def _passed(self) -> tuple[Session, Places]:
         await self._gate()
         return await self._current()
@@ -152,7 +165,7 @@ class Resident:
             return running.session, places
         async with self._starting:
             if self._running is None or self._running.session.failure is not None:
-                purge = f"PINFOLD_EXEC={self._mark}"
+                purge = f"{COOKIE}={self._mark}"
                 if self._owns_processes and self._first_tick:
                     purge = str(self._first_tick)
                 self.restarts += 1

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -72,10 +80,18 @@ def _mark(facts: Facts, digest: str) -> FileMark:
 class ResidentTree(Tree):
     """The workspace of a target with a helper in it."""
 
-    def __init__(self, current: Current, guest: ResidentGuest, gate: Gate) -> None:
+    def __init__(
+        self,
+        current: Current,
+        guest: ResidentGuest,
+        gate: Gate,
+        end_earlier: Callable[[], Awaitable[bool]],
+    ) -> None:
         self._current = current
         self._guest = guest
         self._gate = gate
+        #: Ends what was left by controllers before this one; says whether there was anything.
+        self._end_earlier = end_earlier
 
     async def scan(self, since: ScanState | None = None) -> Scan:
         token = _NO_TOKEN
@@ -209,6 +225,7 @@ class ResidentTree(Tree):
         had = await session.count_jobs()
         if had and (left := await session.end_jobs()):
             raise Unavailable(f"{left} background processes could not be ended")
+        earlier = await self._end_earlier()
         now = await self.scan()
         actions = _actions(plan.entries, now)
         if actions:
@@ -220,7 +237,7 @@ class ResidentTree(Tree):
             escaping_links=tuple(
                 entry.path for entry in plan.entries if _escapes(entry, places.root)
             ),
-            processes_ended=bool(had),
+            processes_ended=bool(had) or earlier,
             state=state,
         )
 
