@@ -2,11 +2,14 @@
 
 import os
 import random
+from hashlib import sha256
+from typing import ClassVar
 
 import pytest
 
 from pinfold.errors import InvalidArgument, NotFound
-from tests.core.checkpoint.folder import contents, nothing
+from pinfold.provider import RestoreReport
+from tests.core.checkpoint.folder import FolderTree, contents, nothing
 
 pytestmark = [
     pytest.mark.anyio,
@@ -251,3 +254,33 @@ async def test_progress_is_told(store, tree, other):
     told.clear()
     await store.restore(other, record, progress=lambda done, total: told.append((done, total)))
     assert told[-1][0] >= 16 * MIB
+
+
+async def test_files_may_be_asked_for_in_any_order_and_as_often_as_wanted(store, tree, other):
+    """CP-4: whatever a target skips, or wants twice, it gets the right bytes."""
+
+    class Picky(FolderTree):
+        asked: ClassVar[list[str]]
+
+        async def restore(self, plan):
+            whole = {e.digest: e.size for e in plan.entries if e.digest}
+            for digest in self.asked:
+                got = [piece async for piece in plan.fetch(digest)]
+                assert sha256(b"".join(got)).hexdigest() == digest
+                assert sum(map(len, got)) == whole[digest]
+            return RestoreReport()
+
+    for number in range(150):
+        (tree.root / f"{number:03}").write_bytes(b"%d" % (number % 120) * number)
+    record = (await store.commit(tree, sandbox="s", generation=1)).record
+    digests = [entry.digest for entry in await store.entries(record)]
+    chance = random.Random(0)  # noqa: S311
+    for asked in (
+        digests,
+        digests[::-1],
+        digests[::3],
+        [*digests[:60], *digests[:60], *digests[60:]],
+        chance.choices(digests, k=100),
+    ):
+        Picky.asked = asked
+        await store.restore(Picky(other.root), record)

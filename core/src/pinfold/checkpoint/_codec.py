@@ -56,6 +56,8 @@ def unpack(packed: bytes, most: int) -> bytes:
         if not 0 <= size <= most:  # unknown is 2^64 - 1
             raise Damaged(f"a frame claims {size} bytes where at most {most} can be")
         if size == 0:
+            if packed != contexts.compressor.compress(b""):
+                raise Damaged("a frame claims to be empty, and is not")
             return b""
         return contexts.decompressor.decompress(
             packed, max_output_size=size, allow_extra_data=False

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Final
 
 import anyio
+import attrs
+from anyio.streams.memory import MemoryObjectSendStream
 
+from pinfold._tasks import background
 from pinfold.checkpoint._codec import unpack
 from pinfold.checkpoint._commit import Progress
 from pinfold.checkpoint._io import Io, in_thread
@@ -23,15 +27,26 @@ __all__ = ["Contents"]
 
 _AHEAD_BYTES: Final = 8 * 2**20
 _AHEAD_FILES: Final = 256
+_IN_EARNEST: Final = 16  # from so many at a time on, a helper goes ahead
 _PIECE: Final = 2**20
 _CHUNKS_AT_ONCE: Final = 2
+
+
+@attrs.define(eq=False)
+class _Load:
+    """Some contents that are being fetched."""
+
+    digests: Sequence[str]
+    done: anyio.Event
+    found: dict[str, bytes | PinfoldError] = attrs.Factory(dict)
+    error: BaseException | None = None
 
 
 class Contents:
     """The contents of a checkpoint's files, by digest; each byte is verified before it is given.
 
     Files asked for one after the other, in the order of the entries, are read ahead, more at a
-    time the longer that goes on.
+    time the longer that goes on; within `reading_ahead` also while the last ones are put to use.
     """
 
     def __init__(
@@ -52,13 +67,38 @@ class Contents:
                 raise corrupt(record, key, "two files of one digest differ in size")
         self._order = [d for d, size in self._sizes.items() if 0 < size <= LARGE]
         self._place = {digest: index for index, digest in enumerate(self._order)}
-        self._ahead: dict[str, bytes | PinfoldError] = {}
+        self._at_hand: dict[str, bytes | PinfoldError] = {}
+        self._coming: _Load | None = None
+        self._helper: MemoryObjectSendStream[_Load] | None = None
         self._next = 0
         self._window = 1
         self._lock = anyio.Lock()
         self._progress = progress
         self._done = 0
         self._total = sum(self._sizes.values())
+
+    @asynccontextmanager
+    async def reading_ahead(self) -> AsyncIterator[None]:
+        """Let a helper fetch what will be asked for next."""
+        send, receive = anyio.create_memory_object_stream[_Load](1)
+
+        async def help_out() -> None:
+            async for load in receive:
+                try:
+                    load.found = await self._fetched(load.digests)
+                except anyio.get_cancelled_exc_class():
+                    raise
+                except BaseException as exc:  # noqa: BLE001 - handed over
+                    load.error = exc
+                load.done.set()
+
+        with send, receive:
+            async with background(help_out):
+                self._helper = send
+                try:
+                    yield
+                finally:
+                    self._helper = None
 
     async def fetch(self, digest: str) -> AsyncIterator[bytes]:
         """Yield a file's content in pieces of at most 1 MiB.
@@ -85,29 +125,49 @@ class Contents:
 
     async def _small(self, digest: str) -> bytes:
         async with self._lock:
-            if digest not in self._ahead:
-                place = self._place[digest]
-                if self._next <= place < self._next + self._window:
-                    self._window = min(self._window * 2, _AHEAD_FILES)
-                else:
-                    self._window = 2
-                await self._load(place)
+            if digest not in self._at_hand:
+                await self._bring(digest)
             # Kept until the next load: another file may have the same content.
-            found = self._ahead[digest]
+            found = self._at_hand[digest]
             if isinstance(found, PinfoldError):
                 raise found
             return found
 
-    async def _load(self, place: int) -> None:
+    async def _bring(self, digest: str) -> None:
+        coming, place = self._coming, self._place[digest]
+        if coming is not None and digest in coming.digests:
+            self._coming = None
+            await coming.done.wait()
+            if coming.error is not None:
+                raise coming.error
+            self._at_hand = coming.found
+        elif place < self._next:  # the same content once more
+            self._at_hand |= await self._fetched([digest])
+            return
+        else:
+            self._coming = None
+            if place >= self._next + self._window:
+                self._window = 1
+            self._next = place
+            self._at_hand = await self._fetched(self._following())
+        if self._helper is not None and self._window >= _IN_EARNEST and self._coming is None:
+            self._coming = _Load(self._following(), anyio.Event())
+            await self._helper.send(self._coming)
+
+    def _following(self) -> list[str]:
+        """Return what to fetch next, twice as much as the last time, within bounds."""
         batch: list[str] = []
         total = 0
-        for digest in self._order[place : place + self._window]:
+        for digest in self._order[self._next : self._next + self._window]:
             total += self._sizes[digest]
             if batch and total > _AHEAD_BYTES:
                 break
             batch.append(digest)
-        self._next = place + len(batch)
-        self._ahead = {}
+        self._next += len(batch)
+        self._window = min(self._window * 2, _AHEAD_FILES)
+        return batch
+
+    async def _fetched(self, batch: Sequence[str]) -> dict[str, bytes | PinfoldError]:
         keys = [object_key(digest) for digest in batch]
         packed = await self._io.find(keys)
 
@@ -121,7 +181,7 @@ class Contents:
                     found[digest] = exc
             return found
 
-        self._ahead = await in_thread(check)
+        return await in_thread(check)
 
     def _verified(self, key: str, packed: bytes | None, digest: str, size: int) -> bytes:
         if packed is None:

@@ -133,7 +133,8 @@ class CheckpointStore:
         async with self._leases.hold(why, needed=False):
             entries = await self._manifests.tree(record)
             contents = Contents(self._io, record, entries, progress)
-            return await tree.restore(RestorePlan(entries=entries, fetch=contents.fetch))
+            async with contents.reading_ahead():
+                return await tree.restore(RestorePlan(entries=entries, fetch=contents.fetch))
 
     async def adopt(
         self, record: CheckpointRecord, *, sandbox: str, generation: int

@@ -1,31 +1,17 @@
-"""Small things that structured concurrency leaves to its users."""
+"""How tasks end: with one error, and soon."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import anyio
 
-__all__ = ["CLEAN_UP_SECONDS", "closing", "one_error"]
+__all__ = ["CLEAN_UP_SECONDS", "one_error"]
 
 #: How long clean-up may go on after a cancellation.
 CLEAN_UP_SECONDS: Final = 5.0
-
-_T = TypeVar("_T")
-
-
-@asynccontextmanager
-async def closing(items: AsyncIterator[_T]) -> AsyncIterator[AsyncIterator[_T]]:
-    """Close an iterator at the end, when it is one that can be closed."""
-    try:
-        yield items
-    finally:
-        close = getattr(items, "aclose", None)
-        if close is not None:
-            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
-                await close()
 
 
 @contextmanager

@@ -10,11 +10,12 @@ from typing import Any, Final
 import anyio
 import attrs
 
+from pinfold._tasks import iterating
 from pinfold.checkpoint._codec import pack
 from pinfold.checkpoint._io import Io, in_thread
 from pinfold.checkpoint._keys import chunked_key, object_key
 from pinfold.checkpoint._manifest import Damaged, Newer
-from pinfold.checkpoint._tasks import closing, one_error
+from pinfold.checkpoint._tasks import one_error
 from pinfold.errors import Internal
 from pinfold.provider import Blob, Entry, Tree
 
@@ -122,7 +123,7 @@ async def _read(
     wanted = {entry.path for entry in entries}
     file: _File | None = None
     batch = _Batch()
-    async with closing(tree.read(entries)) as blobs:
+    async with iterating(tree.read(entries)) as blobs:
         async for blob in blobs:
             if file is None:
                 if blob.path not in wanted:
