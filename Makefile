@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Runs a command where a Docker engine answers: one that is here, or one that ends with the command.
 ENGINE := $(BIN)/python -m tools.docker_engine
-DISTS  := core helper conformance providers/bashkit providers/docker
+DISTS  := core helper conformance providers/bashkit providers/docker providers/host
 READY  := $(VENV)/.ready
 
 # What is type checked; folders that are still to come are left out.

@@ -28,14 +28,15 @@ from tests.providers.host.support import (
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("native")]
 
-PYTHON = "/usr/bin/python3"
+#: The attacks are small Python programs, run by an interpreter that is there inside.
+PYTHON = next(filter(os.path.exists, ("/usr/bin/python3", "/usr/local/bin/python3")), "")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def inner_python():
-    """The attacks are small Python programs, run by the system's own interpreter."""
-    if not Path(PYTHON).exists():
-        pytest.skip(f"{PYTHON} is not there to attack with")
+    """There is something to attack with."""
+    if not PYTHON:
+        pytest.skip("there is no python3 below /usr to attack with")
 
 
 @pytest.fixture(params=["deny", "allow"])
