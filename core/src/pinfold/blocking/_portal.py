@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
@@ -15,10 +14,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from anyio import CancelScope, create_memory_object_stream, get_current_task, to_thread
+from anyio import create_memory_object_stream, get_current_task, to_thread
 from anyio.from_thread import BlockingPortal, BlockingPortalProvider
 
-from pinfold._tasks import background
+from pinfold._tasks import background, iterating
 from pinfold.errors import Conflict, InvalidArgument
 
 __all__ = ["Facade", "call", "chunks_of", "iterate", "no_running_loop", "portals", "pull"]
@@ -144,14 +143,11 @@ async def _producer(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
     async def produce() -> None:
         async with send:
             try:
-                async for item in items:
-                    await send.send(item)
+                async with iterating(items):
+                    async for item in items:
+                        await send.send(item)
             except Exception as exc:  # noqa: BLE001 - raised where the caller reads
                 errors.append(exc)
-            finally:
-                if isinstance(items, AsyncGenerator):
-                    with CancelScope(shield=True):
-                        await items.aclose()
 
     async def consume() -> AsyncIterator[T]:
         async for item in receive:

@@ -143,6 +143,24 @@ class DurableLife(Life):
         finally:
             self._end()
 
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Instance]:
+        # No task of its own: a generator may be ended by another task than began it.
+        instance = await self._ensure()
+        self._begin()
+        try:
+            with typed_errors():
+                yield instance
+        except Unavailable:
+            self._suspect = True
+            raise
+        finally:
+            self._end()
+
+    async def awake(self) -> None:
+        with suppress(PinfoldError):  # an unwritten deadline must not end the work
+            await self._touch()
+
     def _begin(self) -> None:
         self._in_flight += 1
         if self._in_flight == 1:
@@ -156,12 +174,13 @@ class DurableLife(Life):
     async def _keep_awake(self) -> None:
         """Work in flight is activity: move the deadline along with it (LC-7)."""
         while True:
-            with suppress(PinfoldError):  # an unwritten deadline must not end the work
-                await self._touch()
-            after = self._record.pinned.spec.lifecycle.idle_after_seconds
-            await anyio.sleep(1.0 if after is None else max(0.05, after * IDLE_SLACK / 2))
-            if after is None:
-                await anyio.sleep_forever()
+            await self.awake()
+            await anyio.sleep(self._awake_seconds)
+
+    @property
+    def _awake_seconds(self) -> float:
+        after = self._record.pinned.spec.lifecycle.idle_after_seconds
+        return 60.0 if after is None else max(0.05, after * IDLE_SLACK / 2)
 
     async def _touch(self) -> None:
         now = self._runtime.clock.now_us()
@@ -661,7 +680,11 @@ class DurableLife(Life):
     async def watch(self) -> None:
         """Act on the idle deadline for as long as this controller lives (LC-7)."""
         while True:
-            await self._idle.wait()
+            if self._in_flight:
+                await self.awake()
+                with anyio.move_on_after(self._awake_seconds):
+                    await self._idle.wait()
+                continue
             deadline = self._record.idle_deadline_us
             now = self._runtime.clock.now_us()
             if deadline is None or self._instance is None:
@@ -725,10 +748,19 @@ class DurableLife(Life):
                     ) from None
                 if not instance.features.attach:
                     with suppress(StaleGeneration, NotFound):
-                        await self._update(
-                            lambda r: attrs.evolve(r, observed=ObservedState.PAUSED, ref=None),
-                            (EventType.PAUSED, {"process_state_lost": True}),
-                        )
+                        await self._ended_with_us()
+
+    async def _ended_with_us(self) -> None:
+        """Note that the compute ended with its controller: a pause (LC-1), of what was ready."""
+        if self._record.observed is ObservedState.READY:
+            await self._update(
+                lambda r: attrs.evolve(
+                    r, observed=ObservedState.PAUSED, ref=None, idle_deadline_us=None
+                ),
+                (EventType.PAUSED, {"process_state_lost": True}),
+            )
+        else:  # draining stays so, and lost: neither takes new work
+            await self._update(lambda r: attrs.evolve(r, ref=None))
 
 
 @attrs.define

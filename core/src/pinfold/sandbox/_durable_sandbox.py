@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from pinfold._tasks import background
 from pinfold.checkpoint import CheckpointRecord
+from pinfold.errors import InvalidArgument
 from pinfold.events import Event, EventType
 from pinfold.provider import Context, ExecRequest, ExecResult, Instance, Owner
 from pinfold.resolve import AnyLayer, pin, provider_of, resolve
@@ -18,8 +20,9 @@ from pinfold.sandbox._provision import Maker, typed_errors
 from pinfold.sandbox._record import Records, SandboxRecord
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._sandbox import Sandbox
+from pinfold.sandbox._states import ObservedState
 from pinfold.sandbox._store import Store
-from pinfold.spec import PinnedSpec, ResolvedSpec
+from pinfold.spec import Durability, PinnedSpec, ResolvedSpec
 from pinfold.views import ResolvedFrom
 
 __all__ = ["DurableSandbox", "create"]
@@ -143,13 +146,15 @@ class DurableSandbox(Sandbox):
 
         Args:
             name: of the other; by default it is named after its id.
-            checkpoint_id: by default one that is taken now.
+            checkpoint_id: by default one that is taken now; of a drained sandbox its last.
             spec: of the other; by default this one's, with the very same pins (RS-3).
 
         Raises:
             SpecInvalid: the spec has faults.
             NotFound, AlreadyExists: no such checkpoint; the name is taken.
         """
+        if checkpoint_id is None:
+            checkpoint_id = await self._drained_checkpoint()
         if checkpoint_id is None:
             source = await self.checkpoint()
         else:
@@ -169,6 +174,13 @@ class DurableSandbox(Sandbox):
         event = (EventType.FORKED, {"fork": other.id, "checkpoint_id": source.checkpoint_id})
         await Records(self.store.state, self._runtime).update(self.id, lambda r: r, event)
         return other
+
+    async def _drained_checkpoint(self) -> str | None:
+        # It takes no new work, and under `checkpointed` its last checkpoint covers all of it.
+        state = await self._durable.look()
+        draining = state.observed is ObservedState.DRAINING
+        covered = self.pinned.spec.durability is Durability.CHECKPOINTED
+        return state.current_checkpoint_id if draining and covered else None
 
     async def migrate(
         self, spec: AnyLayer, *, name: str | None = None, timeout_seconds: float = 60.0
@@ -206,6 +218,19 @@ async def _pinned(spec: ResolvedSpec, runtime: Runtime) -> PinnedSpec:
         return await pin(spec, runtime.catalog, ctx)
 
 
+#: A name stands on command lines, beside ids, files and paths, and is none of these.
+_NAME: Final = re.compile(r"(?!sbx_)[A-Za-z0-9][A-Za-z0-9._-]{0,62}(?<!\.toml)(?<!\.json)")
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise InvalidArgument(
+            f"a sandbox can't be called {name!r}",
+            hint="a name has 1 to 63 letters, digits, '.', '_' and '-', the first a letter or"
+            " digit, and neither begins as an id, sbx_, nor ends as a file, .toml or .json",
+        )
+
+
 async def create(
     what: PinnedSpec | ResolvedSpec,
     *,
@@ -218,9 +243,12 @@ async def create(
     """Enter a new sandbox into a store: pinned, at generation 0, without compute yet.
 
     Raises:
+        InvalidArgument: it can't be called so.
         AlreadyExists: a sandbox of that name is there.
         Unavailable, NotFound: it could not be pinned.
     """
+    if name is not None:
+        _check_name(name)
     await store.state.identity()  # whose the instances will be: settled before there is any
     pinned = what if isinstance(what, PinnedSpec) else await _pinned(what, runtime)
     sandbox_id = runtime.ids.make("sbx_")

@@ -25,6 +25,8 @@ class SandboxFiles(Files):
     def __init__(self, life: Life, audit: Callable[[AuditAction, Mapping[str, Any]], None]) -> None:
         self._call = life.call
         self._operation = life.operation
+        self._reading = life.reading
+        self._awake = life.awake
         self._record = audit
 
     def _audit(self, action: AuditAction, path: PurePosixPath | str, size: int) -> None:
@@ -81,10 +83,11 @@ class SandboxFiles(Files):
         size, whole = 0, False
         try:
             async with (
-                self._operation() as instance,
+                self._reading() as instance,
                 iterating(instance.files.download(path)) as chunks,
             ):
                 async for chunk in chunks:
+                    await self._awake()
                     size += len(chunk)
                     yield chunk
             whole = True
@@ -134,10 +137,11 @@ class SandboxFiles(Files):
         size, whole = 0, False
         try:
             async with (
-                self._operation() as instance,
+                self._reading() as instance,
                 iterating(instance.files.download_tree(path)) as items,
             ):
                 async for item in items:
+                    await self._awake()
                     size += item.size
                     yield item
             whole = True

@@ -51,6 +51,13 @@ class Life(ABC):
     def operation(self, *, mutates: bool = False) -> AbstractAsyncContextManager[Instance]:
         """The same around a block, for what can't be tried again: streams."""
 
+    def reading(self) -> AbstractAsyncContextManager[Instance]:
+        """The same inside of a generator, which may be left half way, and ended by any task."""
+        return self.operation()
+
+    async def awake(self) -> None:  # noqa: B027 - nothing to note by default
+        """Note that work goes on; to be called from time to time while reading (LC-7)."""
+
     def batch(self) -> AbstractAsyncContextManager[None]:
         """Let all mutations of a block share one checkpoint, at its end (LC-3)."""
         return nullcontext()

@@ -220,13 +220,14 @@ class Sandbox:
         usual = argv is None and not asked.env and asked.cwd == WORKSPACE
         request = None if usual else asked
         start, moved = self._runtime.clock.monotonic(), [0, 0]
+        none = Unimplemented("this target has no terminals", hint="see its capability pty")
+        if not self.capabilities.pty:
+            raise none  # without making any compute
         own = CallersError()
         with own.raised():
             async with self._life.operation(mutates=True) as instance:
                 if not isinstance(instance, Terminals):
-                    raise Unimplemented(
-                        "this target has no terminals", hint="see its capability pty"
-                    )
+                    raise none
                 inner = await instance.open_terminal(request, size)
                 self._audit(AuditAction.ATTACH, {"argv": None if argv is None else list(argv)})
                 try:
@@ -251,12 +252,15 @@ class Sandbox:
             Unimplemented: the target has no ports (capability `ports`).
             InvalidArgument: no such port can be.
         """
+        none = Unimplemented("this target exposes no ports", hint="see its capability ports")
 
         async def work(instance: Instance) -> Endpoint:
-            if not self.capabilities.ports or not isinstance(instance, Ports):
-                raise Unimplemented("this target exposes no ports", hint="see its capability ports")
+            if not isinstance(instance, Ports):
+                raise none
             return await instance.expose(port)
 
+        if not self.capabilities.ports:
+            raise none  # without making any compute
         if type(port) is not int or not 1 <= port <= 65_535:
             raise InvalidArgument("a port is 1..65535")
         return await self._life.call(work)
