@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -145,7 +146,10 @@ def at_end(fd: int) -> bool:
 class LocalGuest(Guest):
     """Spawns on this machine, with an environment of its own."""
 
-    default_env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nonexistent"}
+    default_env: Mapping[str, str] = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": "/nonexistent",
+    }
     process: type[LocalProcess] = LocalProcess
     prefix: tuple[str, ...] = ()
 
@@ -200,13 +204,8 @@ class SupervisingLocalGuest(LocalGuest, SupervisingGuest):
         self.workspace = workspace
 
     async def spawn(self, argv, env, cwd) -> LocalProcess:
-        if str(cwd) != "/":  # a check with a gap: good enough where nobody attacks
-            if not (real := Path(cwd).resolve()).is_relative_to(self.workspace):
-                raise OutsideWorkspace(f"{cwd} leads out")
-            if not real.exists():
-                raise NotFound(f"there is no {cwd}")
-            if not real.is_dir():
-                raise NotADirectory(f"{cwd} is no directory")
+        if str(cwd) != "/":
+            self.check(Path(cwd))
         try:
             return await super().spawn(argv, env, cwd)
         except OSError as exc:
@@ -215,6 +214,15 @@ class SupervisingLocalGuest(LocalGuest, SupervisingGuest):
             script = 'printf "%s\\n" "$1" >&2; exit "$2"'
             return await super().spawn(["/bin/sh", "-c", script, "sh", text, str(code)], env, "/")
 
+    def check(self, cwd: Path) -> None:
+        """A check with a gap: good enough where nobody attacks."""
+        if not (real := cwd.resolve()).is_relative_to(self.workspace):
+            raise OutsideWorkspace(f"{cwd} leads out")
+        if not real.exists():
+            raise NotFound(f"there is no {cwd}")
+        if not real.is_dir():
+            raise NotADirectory(f"{cwd} is no directory")
+
 
 class BusyboxGuest(LocalGuest):
     """A root that holds busybox and a workspace, nothing else: bubblewrap makes it, nsenter enters.
@@ -222,7 +230,7 @@ class BusyboxGuest(LocalGuest):
     As with a remote target, a signal reaches only what stands for the process on this side.
     """
 
-    default_env = {"PATH": "/bin"}
+    default_env: Mapping[str, str] = {"PATH": "/bin"}
 
     def __init__(self, root: Path, workspace: Path, *options: str) -> None:
         super().__init__()
@@ -243,7 +251,7 @@ class BusyboxGuest(LocalGuest):
         os.close(writing)
         with self.holder.stdout as said:
             assert said.readline() == b"ready\n"
-        with open(reading) as info:
+        with os.fdopen(reading) as info:
             pid = json.load(info)["child-pid"]
         namespaces = ("--user", "--mount", "--pid", "--ipc", "--net", "--uts")
         self.prefix = (shutil.which("nsenter"), "-t", str(pid), *namespaces, "--")

@@ -246,8 +246,9 @@ async def test_ex5_cancellation_kills_the_tree_within_5_s(box) -> None:
 
         tasks.start_soon(run)
         await beat.beats()
-        with anyio.fail_after(5):
-            tasks.cancel_scope.cancel()
+        asked = anyio.current_time()
+        tasks.cancel_scope.cancel()
+    assert anyio.current_time() - asked < 5
     assert await beat.is_still()
 
 

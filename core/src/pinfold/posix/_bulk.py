@@ -81,7 +81,7 @@ class Content:
 
     name: str
     size: int
-    chunks: bytes | AsyncIterable[bytes]
+    chunks: AsyncIterable[bytes]
     mode: int = 0o644
     mtime_ns: int = 0
 
@@ -346,17 +346,13 @@ async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:
     for content in contents:
         held += header(content.name, content.size, content.mode, content.mtime_ns)
         left = content.size
-        if isinstance(content.chunks, AsyncIterable):
-            async with closing(content.chunks):
-                async for chunk in content.chunks:
-                    left -= len(chunk)
-                    held += chunk
-                    if len(held) >= CHUNK:
-                        yield bytes(held)
-                        held.clear()
-        else:
-            left -= len(content.chunks)
-            held += content.chunks
+        async with closing(content.chunks):
+            async for chunk in content.chunks:
+                left -= len(chunk)
+                held += chunk
+                if len(held) >= CHUNK:
+                    yield bytes(held)
+                    held.clear()
         if left:
             raise ValueError(f"{content.name}: {left} bytes more were announced than came")
         held += padding(content.size)

@@ -128,11 +128,11 @@ class ShellFiles(ManyFiles):
 
     async def list(self, path: PurePosixPath | str) -> builtins.list[FileStat]:
         place = self._layout.place(path)
-        flag = "1" if self._tools.find_printf else ""
+        how = "printf" if self._tools.find_printf else "find" if self._tools.find else "glob"
         with errors(place.path, "list"):
-            said = await self._shell.call("paths", "list", args=(*place.args, flag))
+            said = await self._shell.call("paths", "list", args=(*place.args, how))
         text = said.decode("utf-8", "surrogateescape")
-        records = from_find(text) if flag else from_stat(text)[0]
+        records = from_find(text) if how == "printf" else from_stat(text)[0]
         entries = [
             file_stat(place.path / record.name, record)
             for record in records

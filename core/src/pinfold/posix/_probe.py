@@ -39,7 +39,7 @@ _NEEDED: Final = {
 _USEFUL: Final = {
     "date": "every file is read anew for each checkpoint",
     "dd": "parts of files are cut from the whole",
-    "find": "directories can't be listed, and there are no checkpoints",
+    "find": "directories take one process for each entry to list, and there are no checkpoints",
     "sha256sum": "files are read through the controller for each checkpoint",
     "tail": "uploads of unknown size are held in memory",
     "tar": "many files at once take one round trip each",

@@ -138,7 +138,7 @@ class Restorer:
             return
         stage = f"{_JOURNAL}.{len({name for name, _ in staged.values()})}"
         numbers: dict[str, int] = {}
-        contents = []
+        contents: list[Content] = []
         for entry in new:
             folder, _, name = entry.path.rpartition("/")
             number = numbers.setdefault(folder, len(numbers))
@@ -152,6 +152,11 @@ class Restorer:
                 )
             )
             staged[entry.path] = stage, str(number)
+        if not self._tools.tar:
+            for content in contents:
+                place = WORKSPACE / stage / content.name
+                await self._files.upload(place, content.chunks, mode=content.mode)
+            return
         try:
             await self._bulk.apply(self._root, (), contents, times=True, staged=stage)
         except ProgramFailed as exc:

@@ -8,13 +8,14 @@ from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Final
 
+import attrs
+
 from pinfold.errors import (
     Effect,
     NotFound,
     PermissionDenied,
     PinfoldError,
     Unavailable,
-    Unimplemented,
 )
 from pinfold.posix._bulk import Bulk, batched_names
 from pinfold.posix._call import ProgramFailed, Shell, closing
@@ -68,7 +69,11 @@ class ShellTree(Tree):
 
     async def scan(self, since: ScanState | None = None) -> Scan:
         if not self._tools.find:
-            raise Unimplemented("this target has no find: its workspace can't be scanned")
+            raise Unavailable(
+                "the workspace can't be scanned: the target has no find",
+                hint="use an image that has it",
+                retryable=False,
+            )
         started, records, trouble = await self._walk()
         since = since or ScanState()
         digests: dict[str, str] = {}
@@ -181,7 +186,7 @@ class ShellTree(Tree):
         pairs = [_pair(self._place, name) for name in names]
         found = await self._bulk.stat(pairs)
         return digests, {
-            name: fact
+            name: attrs.evolve(fact, name=name)
             for name, fact in zip(names, found, strict=True)
             if not isinstance(fact, ProgramFailed)
         }
