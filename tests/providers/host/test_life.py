@@ -352,3 +352,57 @@ async def test_a_terminal_that_is_closed_ends_what_runs_in_it(instance):
     assert await are_still(beat)
     with pytest.raises((anyio.ClosedResourceError, anyio.BrokenResourceError)):
         await terminal.send(b"x")
+
+
+async def test_a_folder_that_is_moved_or_replaced_is_lost(instance):
+    """LC-5: nothing is done in what is no longer the sandbox's, and no empty tree is taken for it."""
+    await instance.files.write("/workspace/f", b"x")
+    real = workspace(instance)
+    aside = real.with_name("aside")
+    real.rename(aside)
+    for replaced in (False, True):
+        if replaced:
+            real.mkdir()
+        for call in (
+            lambda: run(instance, "true"),
+            lambda: instance.files.read("/workspace/f"),
+            lambda: instance.files.write("/workspace/f", b""),
+            lambda: instance.files.list("/workspace"),
+            lambda: instance.files.stat("/workspace/f"),
+            instance.tree.scan,
+        ):
+            with pytest.raises(Lost):
+                await call()
+        assert await instance.status() == "absent"
+    real.rmdir()
+    aside.rename(real)
+    assert await instance.files.read("/workspace/f") == b"x"
+    assert await instance.status() == "running"
+
+
+LEAVER = """
+import anyio, sys
+from tests.providers.host.support import *
+
+async def main() -> None:
+    box = await create("none")
+    noise = "while :; do echo noise; echo noise >&2; printf x >> hb; sleep 0.02; done"
+    await sh(box, f"({noise}) & :")
+    print(box.ref.id, flush=True)
+    await box.detach()
+
+anyio.run(main)
+"""
+
+
+async def test_jobs_live_on_when_their_controller_has_detached(anyio_backend, data_home):
+    """LC-1, feature attach: also those that write to pipes which nobody here holds any more."""
+    said = await anyio.run_process([sys.executable, "-c", LEAVER])
+    ref = InstanceRef(provider="host", id=said.stdout.decode().strip(), sandbox="sbx_test")
+    beat = base_folder() / ref.id / "workspace" / "hb"
+    for _ in range(3):
+        await grows(beat)
+    again = await provider.attach(ref, pinned("none"), context())
+    assert (await run(again, "test", "-s", "hb")).exit_code == 0
+    await again.destroy()
+    assert not beat.exists()

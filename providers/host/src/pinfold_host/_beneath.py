@@ -90,8 +90,14 @@ class Roots:
             os.close(root.fd)
 
     def are_lost(self) -> bool:
-        """The workspace was removed behind our back, or let go of."""
-        return self._is_closed or os.fstat(self.roots[0].fd).st_nlink == 0
+        """The workspace was removed, moved or replaced behind our back, or let go of (LC-5)."""
+        root = self.roots[0]
+        if self._is_closed:
+            return True
+        try:
+            return not os.path.samestat(os.fstat(root.fd), os.stat(root.folder))
+        except OSError:
+            return True
 
     def split(self, path: PurePosixPath) -> tuple[Root, bytes]:
         """Return the root that holds a path of the caller's, and the rest, `""` for itself."""

@@ -365,6 +365,8 @@ class _Acting:
         self._place = place
 
     def __enter__(self) -> None:
+        if self._files.roots.are_lost():
+            raise lost()
         self._files.identity.__enter__()
 
     def __exit__(

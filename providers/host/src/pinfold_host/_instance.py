@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -17,16 +16,16 @@ import attrs
 from pinfold.posix import Equipment, Gate, PosixTerminalInstance, equip
 from pinfold.provider import (
     Context,
-    Features,
     Instance,
     InstanceRef,
     InstanceStatus,
     roots_of,
 )
-from pinfold.spec import WORKSPACE, Level, Limits, ResolvedSpec, TreeKill, from_json, thaw
+from pinfold.spec import WORKSPACE, Limits, ResolvedSpec, from_json, thaw
 from pinfold_host import _seccomp
 from pinfold_host._beneath import Root, Roots
 from pinfold_host._boundary import TMP, Network, bubblewrap_argv, etc_files, slirp_argv
+from pinfold_host._features import features_of
 from pinfold_host._files import DirectFiles
 from pinfold_host._linux import O_PATH, Identity
 from pinfold_host._local import LocalGuest
@@ -38,7 +37,7 @@ from pinfold_host._restore import Restore
 from pinfold_host._streams import Drain
 from pinfold_host._tree import DirectTree
 
-__all__ = ["features_of", "make_local", "make_native", "take_local", "try_boundary"]
+__all__ = ["make_local", "make_native", "take_local", "try_boundary"]
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: What a command at level none sees of the controller's environment.
@@ -56,25 +55,6 @@ _NATIVE_ENV: Final = {
 #: Where the launcher of a controller that is root sees the instance's folder.
 _SEEN_AT: Final = "/tmp"  # noqa: S108  every system has it, and it is the launcher's own mount
 _END_SECONDS: Final = 10.0
-
-
-def features_of(spec: ResolvedSpec) -> Features:
-    """Return what a spec promises (PR-7)."""
-    native = spec.containment.level is Level.NATIVE
-    return Features(
-        background=True,
-        concurrent_exec=True,
-        signals=True,
-        # The boundary of level native ends with its controller; a plain folder does not.
-        attach=not native,
-        pty=True,
-        modes=True,
-        symlinks=True,
-        non_utf8_names=sys.platform != "darwin",
-        argv_bytes=True,
-        special_files=True,
-        tree_kill=TreeKill.NAMESPACE if native else TreeKill.GROUP,
-    )
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +144,7 @@ class HostInstance(PosixTerminalInstance):
             await self.destroy()
         elif not self._is_destroyed:
             self._is_destroyed = True
-            self._held.drain.close()
+            await anyio.to_thread.run_sync(self._held.drain.leave)
             self._held.roots.close()
 
     async def destroy(self) -> None:

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -16,7 +16,6 @@ from pinfold.errors import Lost, NoSpace, PinfoldError, Unavailable
 from pinfold.faults import Fault
 from pinfold.provider import (
     Availability,
-    Capabilities,
     Context,
     Descriptor,
     Instance,
@@ -36,17 +35,11 @@ from pinfold.spec import (
     PinnedSpec,
     ResolvedSpec,
 )
-from pinfold_host._boundary import missing, network_of
-from pinfold_host._instance import (
-    features_of,
-    make_local,
-    make_native,
-    take_local,
-    try_boundary,
-)
+from pinfold_host._features import capabilities_of, features_of
 from pinfold_host._options import HostOptions
-from pinfold_host._place import GUEST_UIDS, Place, Record, places
-from pinfold_host._processes import end_instance
+
+if TYPE_CHECKING:
+    from pinfold_host._place import Place
 
 __all__ = ["HostProvider"]
 
@@ -60,18 +53,6 @@ _TAKEN: Final = tuple(
 )
 _PIN_NETWORK: Final = "network"
 _DESTROY_SECONDS: Final = 10.0
-
-
-def _capabilities(spec: ResolvedSpec) -> Capabilities:
-    native = spec.containment.level is Level.NATIVE
-    return Capabilities(
-        native_processes=True,
-        network_enforced=native,
-        packages=not native and os.name == "posix" and os.geteuid() == 0,
-        portable_checkpoint=True,
-        ports=False,
-        pty=True,
-    )
 
 
 class HostProvider(Provider):
@@ -91,7 +72,7 @@ class HostProvider(Provider):
             ),
         ),
         durabilities={Durability.NONE, Durability.CHECKPOINTED},
-        capabilities=_capabilities,
+        capabilities=capabilities_of,
         features=features_of,
         options=HostOptions,
         dist="pinfold-host",
@@ -126,8 +107,12 @@ class HostProvider(Provider):
                 reason="the host provider needs a POSIX system",
                 hint="use another kind of target",
             )
+        from pinfold_host._boundary import missing, network_of
+
         reason = missing()
         if not reason:
+            from pinfold_host._instance import try_boundary
+
             try:
                 await try_boundary()
             except PinfoldError as error:
@@ -145,12 +130,18 @@ class HostProvider(Provider):
         unpinned = {"system": "commands use this machine's own programs, which may be updated"}
         if spec.containment.level is Level.NONE:
             return Pins(unpinned=unpinned)
+        from pinfold_host._boundary import network_of
+
         return Pins(
             pins={_PIN_NETWORK: network_of(spec.containment.network.mode)}, unpinned=unpinned
         )
 
     async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
         """Make a folder, and for level native the boundary around it."""
+        from pinfold_host._boundary import missing, network_of
+        from pinfold_host._instance import make_local, make_native
+        from pinfold_host._place import GUEST_UIDS, Place, Record
+
         spec = pinned.spec
         native = spec.containment.level is Level.NATIVE
         if native and (reason := missing()):
@@ -188,6 +179,9 @@ class HostProvider(Provider):
         """Take up the folder of level none that another process made."""
         if pinned.spec.containment.level is Level.NATIVE:
             return await super().attach(ref, pinned, ctx)
+        from pinfold_host._instance import take_local
+        from pinfold_host._place import Place
+
         place = Place(ref.id)
         record = place.read() if place.is_valid and not place.is_ending else None
         if record is None or record.sandbox != ctx.owner.sandbox:
@@ -199,6 +193,8 @@ class HostProvider(Provider):
 
     async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         """Return an owner's instances."""
+        from pinfold_host._place import places
+
         return [
             InstanceRef(
                 provider=self.descriptor.name,
@@ -212,6 +208,8 @@ class HostProvider(Provider):
 
     async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
         """End an instance's processes and remove its folder."""
+        from pinfold_host._place import Place
+
         place = Place(ref.id)
         if place.is_valid and place.folder.is_dir():
             await anyio.to_thread.run_sync(_destroy, place)
@@ -227,6 +225,8 @@ def _not_made(error: OSError) -> PinfoldError:
 
 
 def _destroy(place: Place) -> None:
+    from pinfold_host._processes import end_instance
+
     place.begin_end()
     record = place.read()
     launcher = record.launcher if record else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import subprocess
 import threading
 from typing import Final
 
@@ -122,6 +123,7 @@ class Drain:
         self._lock = threading.Lock()
         self._selector: selectors.BaseSelector | None = None
         self._wake: tuple[int, int] | None = None
+        self._thread: threading.Thread | None = None
 
     def take(self, fd: int) -> None:
         """Own `fd` from now on, until its writers are gone."""
@@ -140,14 +142,22 @@ class Drain:
         with self._lock:
             self._poke(b"x")
 
+    def leave(self) -> None:
+        """Leave the pipes to processes that read on when this one has ended, until the jobs do."""
+        with self._lock:
+            thread = self._thread
+            self._poke(b"l")
+        if thread is not None:
+            thread.join()
+
     def _start(self) -> selectors.BaseSelector:
         selector, wake = selectors.DefaultSelector(), os.pipe()
         selector.register(wake[0], selectors.EVENT_READ)
         self._selector, self._wake = selector, wake
-        thread = threading.Thread(
+        self._thread = threading.Thread(
             target=self._run, args=(selector, *wake), name="pinfold-drain", daemon=True
         )
-        thread.start()
+        self._thread.start()
         return selector
 
     def _poke(self, word: bytes) -> None:
@@ -155,23 +165,41 @@ class Drain:
             os.write(self._wake[1], word)
 
     def _run(self, selector: selectors.BaseSelector, wake: int, waker: int) -> None:
-        closing = False
+        words = b""
         while True:
             for key, _ in selector.select():
                 if key.fd == wake:
-                    closing = b"x" in os.read(wake, 512) or closing
+                    words += os.read(wake, 512).strip(b"+")
                 elif not _drop(key.fd):
                     selector.unregister(key.fd)
                     os.close(key.fd)
             with self._lock:
                 pipes = [key.fd for key in selector.get_map().values() if key.fd != wake]
-                if pipes and not closing:
+                if pipes and not words:
                     continue
+                if b"l" in words:
+                    for fd in pipes:
+                        _read_on(fd)
                 for fd in (*pipes, wake, waker):
                     os.close(fd)
                 selector.close()
-                self._selector = self._wake = None
+                self._selector = self._wake = self._thread = None
                 return
+
+
+def _read_on(fd: int) -> None:
+    """Start what reads a pipe to its end, whatever becomes of this process."""
+    os.set_blocking(fd, True)
+    reader = subprocess.Popen(
+        ["cat"],
+        stdin=fd,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        cwd="/",
+        start_new_session=True,
+    )
+    reader.returncode = 0  # it is nobody's to wait for
 
 
 def _drop(fd: int) -> bool:

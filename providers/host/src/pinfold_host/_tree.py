@@ -112,6 +112,8 @@ class DirectTree(Tree):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
+        if self._roots.are_lost():
+            raise lost()
         try:
             yield
         except OSError as error:
