@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import os
 from collections import deque
 from collections.abc import (
@@ -64,8 +65,8 @@ _EINVAL: Final = 22
 _BATCH_BYTES: Final = 4 << 20
 _BATCH: Final = 256
 #: A file of a tree that is read or written whole; how many of them are asked for ahead.
-_SMALL: Final = 256 << 10
-_AHEAD: Final = 16
+_SMALL: Final = 64 << 10
+_AHEAD: Final = 64
 _ABANDON_SECONDS: Final = 4.5
 
 Current = Callable[[], Awaitable[tuple[Session, Places]]]
@@ -337,14 +338,13 @@ class ResidentFiles(Files):
         limit = self._limits.read_bytes
         size = min(64 << 10, limit) + 1  # a larger one is asked for again, by itself
         tail = (0).to_bytes(8, "little") + size.to_bytes(4, "little")
-        waiting: deque[_Waiting] = deque()
+        waiting: builtins.list[_Waiting] = []
         for path in paths:
             waiting.append(_begin(session, places, Call.READ, path, tail))
             if len(waiting) * size >= _BATCH_BYTES:
-                found.append(await self._read_one(session, waiting.popleft(), size))
-        while waiting:
-            found.append(await self._read_one(session, waiting.popleft(), size))
-        return found
+                found += [await self._read_one(session, one, size) for one in waiting]
+                waiting.clear()
+        return found + [await self._read_one(session, one, size) for one in waiting]
 
     async def _read_one(self, session: Session, one: _Waiting, size: int) -> bytes | PinfoldError:
         try:
@@ -404,8 +404,9 @@ class ResidentFiles(Files):
             number, pending = session.begin_call(Call.WRITE, arguments)
             waiting.append(_Waiting(pure, number, pending))
             await session.room()
-            while len(waiting) > _BATCH:
-                await finish_one()
+            if len(waiting) > _BATCH:
+                while len(waiting) > _BATCH // 2:
+                    await finish_one()
         while waiting:
             await finish_one()
         if first is not None:
@@ -441,8 +442,9 @@ class ResidentFiles(Files):
                 continue
             chunks: AsyncIterator[bytes] | None = None
             if kind is FileType.FILE and _is_small(facts):
-                while len(ahead) < _AHEAD and (coming := next(upcoming, None)) is not None:
-                    ahead.append(_begin(session, places, Call.READ, pure / coming, tail))
+                if not ahead:  # many in one go: a message for each would cost more than they do
+                    for coming in itertools.islice(upcoming, _AHEAD):
+                        ahead.append(_begin(session, places, Call.READ, pure / coming, tail))
                 chunks = self._read_ahead(session, ahead.popleft())
             elif kind is FileType.FILE:
                 chunks = self.download(pure / own)
@@ -483,8 +485,9 @@ class ResidentFiles(Files):
                     await self._upload_item(session, places, pure, item, waiting)
                     count += 1
                     await session.room()
-                    while len(waiting) > _BATCH:
-                        await _finish_write(session, waiting.popleft())
+                    if len(waiting) > _BATCH:
+                        while len(waiting) > _BATCH // 2:
+                            await _finish_write(session, waiting.popleft())
             # Last, and the deepest first: a directory may be closed to writes.
             for place, mode in sorted(modes, key=lambda pair: len(pair[0].parts), reverse=True):
                 waiting.append(_begin(session, places, Call.CHMOD, place, _mode(mode)))
