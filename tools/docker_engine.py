@@ -15,6 +15,7 @@ import ctypes
 import fcntl
 import http.client
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -179,7 +180,10 @@ class Engine:
 @contextlib.contextmanager
 def throwaway(*options: str, path: str | None = None) -> Iterator[Engine]:
     """An engine of our own in this network namespace, for a while."""
-    engine = Engine(Path(tempfile.mkdtemp(prefix="pinfold-docker-")), *options, path=path)
+    # Its name is a containerd namespace too, which takes no underscore where mkdtemp may put one.
+    folder = Path(tempfile.gettempdir()) / f"pinfold-docker-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o711)
+    engine = Engine(folder, *options, path=path)
     try:
         engine.start()
         yield engine

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -272,23 +273,23 @@ async def test_very_many_sandboxes_leave_nothing(client, provider, anyio_backend
     await sandboxes_and_strays(client, provider, 100, f"{HERE}-more-{anyio_backend}")
 
 
-async def test_sockets_and_threads_do_not_grow_with_sandboxes(client, provider):
-    """A sandbox that does nothing holds no socket and no thread."""
-    import threading
+async def test_a_sandbox_holds_one_socket_and_no_thread_and_lets_go_of_it(client, provider):
+    """The socket is its helper's; also when many commands have been run."""
 
     def held() -> tuple[int, int]:
         return len([*Path("/proc/self/fd").iterdir()]), threading.active_count()
 
-    instances = [await make(provider) for _ in range(2)]
-    before = held()
-    instances += [await make(provider) for _ in range(4)]
-    try:
-        after = held()
-        assert after[0] <= before[0]
-        assert after[1] <= before[1]
-    finally:
-        for instance in instances:
-            await instance.destroy()
+    instances = [await make(provider)]
+    await said(instances[0], "true")
+    descriptors, threads = held()
+    instances += [await make(provider) for _ in range(3)]
+    for instance in instances:
+        for _ in range(3):
+            await said(instance, "true")
+    assert held() <= (descriptors + 3, threads)
+    for instance in instances:
+        await instance.destroy()
+    assert held() <= (descriptors - 1, threads)
 
 
 async def test_probe_asks_the_engine_and_says_what_it_lacks(client, provider):

@@ -12,8 +12,8 @@ import pytest
 from pinfold.errors import InvalidArgument, Unavailable
 from pinfold.provider import ExecRequest
 from pinfold_docker._engine import Engine, local_endpoint
+from pinfold_docker._maker import _facts
 from pinfold_docker._network import ensure_network
-from pinfold_docker._provider import _facts
 from tests.providers.docker.support import DEBIAN, box, eventually, make, said, sh
 
 pytestmark = pytest.mark.anyio

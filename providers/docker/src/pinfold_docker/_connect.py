@@ -93,14 +93,9 @@ class Engines:
         if engine is None:
             raise Unavailable(
                 f"the engine of connection {connection_id!r} has not been used by this process",
-                hint="open one of its sandboxes first",
+                hint="pass a context that can connect to it",
             )
         return engine
-
-    def all(self) -> list[tuple[str | None, Engine]]:
-        """Return every engine that can be asked here."""
-        self.local()
-        return list(self._engines.items())
 
 
 def missing_protection(facts: Mapping[str, Any]) -> list[str]:

@@ -118,5 +118,6 @@ DESCRIPTOR = Descriptor(
     features=features,
     limits=limits,
     options=DockerOptions,
+    example={"image": "debian:bookworm"},
     dist="pinfold-docker",
 )

@@ -76,7 +76,12 @@ class Hijacked:
     async def send_eof(self) -> None:
         await self._stream.send_eof()
 
+    def has_ended(self) -> bool:
+        """Say whether the engine has ended it, without reading on."""
+        return self._socket.has_ended()
+
     def close(self) -> None:
+        """Close it at once; idempotent."""
         self._socket.close()
 
 

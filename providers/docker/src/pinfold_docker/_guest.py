@@ -32,7 +32,7 @@ COOKIES: Final = ("PINFOLD_TASK", "PINFOLD_EXEC")
 KILL: Final = 9
 SIGNAL: Final = """
 for e in /proc/[0-9]*/environ; do
-  if grep -qF -e "$2" "$e" 2>/dev/null; then p=${e%/environ}; kill -"$1" "${p#/proc/}"; fi
+  if tr '\\0' '\\n' <"$e" | grep -qxFe "$2"; then p=${e%/environ}; kill -"$1" "${p#/proc/}"; fi
 done 2>/dev/null"""
 
 
@@ -63,13 +63,29 @@ class DockerGuest(TerminalGuest):
     def __init__(self, engine: Engine, container: str) -> None:
         self.engine = engine
         self.container = container
+        self._open: set[DockerProcess] = set()
 
     async def spawn(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: PurePosixPath
     ) -> DockerProcess:
         exec_id, stream = await self.start(_config(argv, env, cwd))
         cookie = next((f"{name}={env[name]}" for name in COOKIES if name in env), "")
-        return DockerProcess(self, exec_id, stream, cookie)
+        process = DockerProcess(self, exec_id, stream, cookie)
+        self._open.add(process)
+        return process
+
+    def was_cut(self) -> bool:
+        """Say whether a stream has been ended from the other side and nobody has seen it yet."""
+        return any(process.was_cut() for process in self._open)
+
+    def release(self) -> None:
+        """Let go of everything that is still open; what runs in the container goes on."""
+        for process in list(self._open):
+            process.close()
+
+    def forget(self, process: DockerProcess) -> None:
+        """Told by a process that was closed."""
+        self._open.discard(process)
 
     async def run(self, script: str, *args: str) -> None:
         """Run a shell script to its end and forget what came of it; never raises."""
@@ -187,6 +203,7 @@ class DockerProcess(Process):
         self._exec_id = exec_id
         self._cookie = cookie
         self._given_up = False
+        self._stream = stream
         self._output = Demultiplexer(stream)
         self.stdin = StdinStream(stream)
         self.stdout = OutputStream(self._output, STDOUT)
@@ -209,8 +226,17 @@ class DockerProcess(Process):
             self._given_up = number == KILL
             await self._guest.run(SIGNAL, str(number), self._cookie)
 
-    async def aclose(self) -> None:
+    def was_cut(self) -> bool:
+        """Say whether the stream has been ended from the other side and nobody has seen it yet."""
+        return not self._output.ended and self._stream.has_ended()
+
+    def close(self) -> None:
+        """Let go of it at once."""
         self._output.close()
+        self._guest.forget(self)
+
+    async def aclose(self) -> None:
+        self.close()
         await anyio.lowlevel.checkpoint()
 
 

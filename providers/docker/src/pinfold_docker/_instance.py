@@ -9,6 +9,7 @@ from time import time
 from typing import Any, Final
 
 import anyio
+import anyio.lowlevel
 import attrs
 
 from pinfold.errors import (
@@ -37,8 +38,7 @@ from pinfold.provider import (
     TerminalSize,
     Tree,
 )
-from pinfold_docker._engine import Engine
-from pinfold_docker._guest import status_of
+from pinfold_docker._guest import DockerGuest, status_of
 from pinfold_docker._http import EngineError
 
 __all__ = ["DockerInstance", "PublishedInstance"]
@@ -63,7 +63,7 @@ class DockerInstance(Instance, Pausable, Terminals):
     """A container.
 
     Args:
-        engine: that runs it.
+        guest: the container.
         ref: its name, and the connection it is reached by.
         outfit: makes what runs in it, anew after each start.
         lacks: what the engine could have and hasn't.
@@ -72,15 +72,16 @@ class DockerInstance(Instance, Pausable, Terminals):
 
     def __init__(
         self,
-        engine: Engine,
+        guest: DockerGuest,
         ref: InstanceRef,
         *,
         outfit: Callable[[], Awaitable[Equipment]],
         lacks: tuple[str, ...],
-        remove: Callable[[InstanceRef], Awaitable[None]],
+        remove: Callable[[], Awaitable[None]],
     ) -> None:
-        self.engine = engine
+        self.engine = guest.engine
         self.ref = ref
+        self._guest = guest
         self._outfit = outfit
         self._lacks = lacks
         self._remove = remove
@@ -101,10 +102,10 @@ class DockerInstance(Instance, Pausable, Terminals):
         facts = await self._inspect()
         state = facts["State"]
         if not state.get("Running"):
-            self._inner = None
+            await self._let_go()
             return False
         if self._inner is None or state["StartedAt"] != self._started_at:
-            self._inner = None  # what was made of an earlier start is of no use
+            await self._let_go()  # what was made of an earlier start is of no use
             self._inner = inner = _Inner(self.ref, await self._outfit())
             self._started_at = state["StartedAt"]
             self.features = inner.features
@@ -135,6 +136,8 @@ class DockerInstance(Instance, Pausable, Terminals):
         return self._running.tree
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        if self._guest.was_cut():  # before anything is sent: nothing has run then (EX-14)
+            await self.refresh()
         try:
             result = await self._running.exec(request, sink)
         except OutcomeUnknown as exc:
@@ -156,8 +159,8 @@ class DockerInstance(Instance, Pausable, Terminals):
         return await status_of(self.engine, self.ref.id)
 
     async def pause(self) -> None:
+        await self._let_go()
         await self._change("stop", query={"t": 0})
-        self._inner = None
 
     async def resume(self) -> bool:
         before = self._started_at
@@ -166,8 +169,21 @@ class DockerInstance(Instance, Pausable, Terminals):
         return self._started_at != before
 
     async def destroy(self) -> None:
-        self._inner, self._destroyed = None, True
-        await self._remove(self.ref)
+        self._destroyed = True
+        await self._let_go()
+        await self._remove()
+
+    async def detach(self) -> None:
+        self._inner = None
+        self._guest.release()
+        await anyio.lowlevel.checkpoint()
+
+    async def _let_go(self) -> None:
+        """End the helper and free what is held on this side."""
+        inner, self._inner = self._inner, None
+        if inner is not None and inner.equipment.resident is not None:
+            await inner.equipment.resident.aclose()
+        self._guest.release()
 
     async def _change(self, what: str, *, query: dict[str, Any] | None = None) -> None:
         try:
@@ -184,6 +200,8 @@ class DockerInstance(Instance, Pausable, Terminals):
             facts: dict[str, Any] = await self.engine.call("GET", "containers", self.ref.id, "json")
         except EngineError as exc:
             if exc.status == 404:
+                self._inner, self._destroyed = None, True
+                self._guest.release()
                 raise self._gone() from None
             raise Unreachable(f"the engine can't tell of {self.ref.id}: {exc.message}") from None
         return facts

@@ -156,6 +156,17 @@ class EngineSocket(ByteStream):
             else:
                 self._ended = True
 
+    def has_ended(self) -> bool:
+        """Say whether the other side is known to have ended, before it is read to the end."""
+        if self._closed or self._ended:
+            return True
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     async def receive(self, max_bytes: int = CHUNK_BYTES) -> bytes:
         await anyio.lowlevel.checkpoint_if_cancelled()
         with self._lock:

@@ -1,0 +1,391 @@
+"""What the docker provider does; loaded when it is first asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+
+from pinfold.errors import (
+    Lost,
+    NoSpace,
+    NotFound,
+    PinfoldError,
+    SpecInvalid,
+    Unavailable,
+    Unreachable,
+)
+from pinfold.faults import Fault
+from pinfold.posix import Equipment, equip
+from pinfold.provider import (
+    Availability,
+    Context,
+    InstanceRef,
+    Owner,
+    Pins,
+    roots_of,
+)
+from pinfold.spec import WORKSPACE, NetworkMode, PinnedSpec, ResolvedSpec
+from pinfold_docker._config import container_config, container_labels, volume_name
+from pinfold_docker._connect import Engines, lacks_of, missing_protection
+from pinfold_docker._descriptor import (
+    DESCRIPTOR,
+    capabilities,
+    features,
+    limits,
+    options_of,
+)
+from pinfold_docker._engine import Engine
+from pinfold_docker._guest import DockerGuest
+from pinfold_docker._http import EngineError
+from pinfold_docker._image import Image, find_image, require_image
+from pinfold_docker._instance import DockerInstance, PublishedInstance
+from pinfold_docker._network import ensure_network, release_network
+from pinfold_docker._seed import SEED_SUFFIX, Seeder
+
+__all__ = ["Maker"]
+
+NAME_PREFIX: Final = "pinfold-"
+CLEAN_UP_SECONDS: Final = 20.0
+#: A create that was cancelled is waited for, so that what it made is known and removed.
+EFFECT_SECONDS: Final = 60.0
+REMOVE_SECONDS: Final = 15.0
+NOT_FOUND: Final = 127
+
+
+class Maker:
+    """Makes, finds and ends containers; its methods are those of `Provider`."""
+
+    def __init__(self) -> None:
+        self._engines = Engines()
+        self._seeder = Seeder()
+
+    async def probe(self) -> Availability:
+        """Ask the local engine."""
+        try:
+            engine = self._engines.local()
+            facts = await _facts(engine)
+        except PinfoldError as exc:
+            return Availability(available=False, reason=exc.message, hint=exc.hint)
+        lacking = missing_protection(facts)
+        details = {
+            "engine": str(facts.get("ServerVersion", "")),
+            "api": await engine.version(),
+            "lacks": lacks_of(facts),
+        }
+        if lacking:
+            return Availability(
+                available=False,
+                reason="the engine can't contain: " + "; ".join(lacking),
+                hint="use an engine with these",
+                levels=(),
+                details=details,
+            )
+        return Availability(available=True, details=details)
+
+    async def pin(self, spec: ResolvedSpec, ctx: Context) -> Pins:
+        """Pin the image."""
+        engine = await self._engine_of(spec, ctx)
+        options = options_of(spec)
+        facts = await _facts(engine)
+        try:
+            image, _ = await find_image(engine, options, facts)
+            if options.workspace_bytes is not None:
+                await _require_quota(engine)
+        except EngineError as exc:
+            raise _unavailable(exc) from None
+        pins = {"image": options.image, "image_id": image.id}
+        if image.digest:
+            return Pins(pins=pins | {"image_digest": image.digest})
+        return Pins(
+            pins=pins,
+            unpinned={
+                "image_digest": "the image came from no registry: only this engine, or one that "
+                "the image is loaded into, can run the sandbox"
+            },
+        )
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
+        """Make a container and start it."""
+        spec = pinned.spec
+        engine = await self._engine_of(spec, ctx)
+        facts = await _facts(engine)
+        lacking = missing_protection(facts)
+        if lacking:
+            raise Unavailable("the engine can't contain: " + "; ".join(lacking), retryable=False)
+        name = NAME_PREFIX + token_hex(8)
+        ref = self._ref(name, spec, ctx.owner.sandbox)
+        await ctx.register(ref)
+        try:
+            await self._make(engine, name, pinned, ctx, facts)
+            instance = self._instance(engine, ref, pinned, ctx, facts)
+            if not await instance.refresh():
+                raise await _why_stopped(engine, name, options_of(spec).image)
+        except BaseException as exc:
+            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True), suppress(PinfoldError):
+                await self.destroy(ref, ctx)
+            if isinstance(exc, EngineError):
+                raise _unavailable(exc) from None
+            raise
+        return instance
+
+    async def _make(
+        self,
+        engine: Engine,
+        name: str,
+        pinned: PinnedSpec,
+        ctx: Context,
+        facts: dict[str, Any],
+    ) -> None:
+        """Make the container and its volume, and start it."""
+        spec, options = pinned.spec, options_of(pinned.spec)
+        image = Image(
+            id=str(pinned.pins["image_id"]), digest=str(pinned.pins.get("image_digest", ""))
+        )
+        labels = container_labels(
+            name, store=ctx.owner.store, sandbox=ctx.owner.sandbox, generation=ctx.generation
+        )
+        network = None
+        if spec.containment.network.mode is NetworkMode.ALLOW:
+            network = await ensure_network(engine, facts)
+        fits = self._seeder.fits(image.id, options.user)
+        config = container_config(
+            name,
+            options,
+            image=image.id,
+            labels=labels,
+            network=network,
+            writable_roots=spec.containment.filesystem.writable_roots,
+            copies_image=fits,
+        )
+        query = {"name": name, "platform": options.platform}
+        # An engine goes on with what it was asked for, also when nobody waits for the answer.
+        with anyio.CancelScope(shield=True), anyio.fail_after(EFFECT_SECONDS):
+            try:
+                await engine.call("POST", "containers", "create", query=query, body=config)
+            except EngineError as exc:
+                if exc.status != 404:
+                    raise
+                await require_image(engine, image, options)
+                await engine.call("POST", "containers", "create", query=query, body=config)
+            if not fits:
+                await self._seeder.seed(
+                    engine, name, image=image.id, user=options.user, labels=labels
+                )
+            await engine.call("POST", "containers", name, "start")
+        await anyio.lowlevel.checkpoint()
+
+    async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
+        """Take a container up again."""
+        engine = await self._engine_of(pinned.spec, ctx)
+        try:
+            facts = await _facts(engine)
+            found = await engine.call("GET", "containers", ref.id, "json")
+        except EngineError as exc:
+            if exc.status == 404:
+                raise Lost(
+                    f"the container {ref.id} is gone", details={"container": ref.id}
+                ) from None
+            raise Unreachable(f"the engine can't tell of {ref.id}: {exc.message}") from None
+        except Unavailable as exc:
+            raise Unreachable(exc.message, hint=exc.hint) from None
+        labels = found["Config"].get("Labels") or {}
+        if labels.get("pinfold.store") != ctx.owner.store or labels.get("pinfold.name") != ref.id:
+            raise Lost(
+                f"the container {ref.id} is not the sandbox's: it carries other labels",
+                details={"container": ref.id},
+            )
+        instance = self._instance(engine, ref, pinned, ctx, facts)
+        await instance.refresh()
+        return instance
+
+    def _ref(self, name: str, spec: ResolvedSpec, sandbox: str | None) -> InstanceRef:
+        connection = spec.target.connection_id if spec.target else None
+        data = {"connection": connection} if connection else {}
+        if spec.containment.network.mode is NetworkMode.ALLOW:
+            data["network"] = "allow"
+        return InstanceRef(provider=DESCRIPTOR.name, id=name, data=data, sandbox=sandbox)
+
+    def _instance(
+        self,
+        engine: Engine,
+        ref: InstanceRef,
+        pinned: PinnedSpec,
+        ctx: Context,
+        facts: dict[str, Any],
+    ) -> DockerInstance:
+        guest = DockerGuest(engine, ref.id)
+
+        async def outfit() -> Equipment:
+            return await equip(
+                guest,
+                root=WORKSPACE,
+                identity=ref.id,
+                writable_roots=roots_of(pinned.spec),
+                features=features(pinned.spec),
+                limits=limits(pinned.spec),
+                generation=ctx.generation,
+                shell_path="/bin/sh",
+                helper="auto",
+                owns_processes=True,
+            )
+
+        async def remove() -> None:
+            await self.destroy(ref, ctx)
+
+        kind = PublishedInstance if capabilities(pinned.spec).ports else DockerInstance
+        instance = kind(guest, ref, outfit=outfit, lacks=tuple(lacks_of(facts)), remove=remove)
+        instance.features = features(pinned.spec)
+        return instance
+
+    async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
+        """Find containers and volumes by their labels."""
+        wanted = [f"pinfold.store={owner.store}"]
+        if owner.sandbox is not None:
+            wanted.append(f"pinfold.sandbox={owner.sandbox}")
+        connection = ctx.connection_id if ctx is not None else None
+        engine = await self._engine(connection, ctx)
+        refs: dict[str, InstanceRef] = {}
+        filters = {"label": wanted}
+        try:
+            containers = await engine.call(
+                "GET", "containers", "json", query={"all": 1, "filters": filters}
+            )
+            volumes = await engine.call("GET", "volumes", query={"filters": filters})
+        except EngineError as exc:
+            raise _unavailable(exc) from None
+        found = [(item["Names"][0].lstrip("/"), item["Labels"]) for item in containers]
+        found += [
+            (item["Name"].removesuffix("-workspace"), item["Labels"])
+            for item in volumes.get("Volumes") or ()
+        ]
+        for name, labels in found:
+            if labels.get("pinfold.name") != name:
+                continue  # made by somebody from a commit of ours
+            base = name.removesuffix(SEED_SUFFIX)
+            refs[base] = InstanceRef(
+                provider=DESCRIPTOR.name,
+                id=base,
+                data={"connection": connection} if connection else {},
+                sandbox=labels.get("pinfold.sandbox"),
+            )
+        return list(refs.values())
+
+    async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
+        engine = self._engines.known(ref.data.get("connection"))
+        try:
+            with anyio.fail_after(REMOVE_SECONDS):
+                networks = await _remove(engine, ref.id)
+                if networks:
+                    await release_network(engine)
+        except EngineError as exc:
+            raise _unavailable(exc) from None
+        except TimeoutError:
+            raise Unreachable(
+                f"the engine did not remove {ref.id} within {REMOVE_SECONDS:g} seconds"
+            ) from None
+
+    async def _engine_of(self, spec: ResolvedSpec, ctx: Context) -> Engine:
+        return await self._engine(spec.target.connection_id if spec.target else None, ctx)
+
+    async def _engine(self, connection: str | None, ctx: Context | None) -> Engine:
+        if connection is None:
+            return self._engines.local()
+        if ctx is None:
+            return self._engines.known(connection)
+        return self._engines.use(await ctx.connect(connection))
+
+
+async def _facts(engine: Engine) -> dict[str, Any]:
+    try:
+        facts: dict[str, Any] = await engine.call("GET", "info")
+    except EngineError as exc:
+        raise _unavailable(exc) from None
+    return facts
+
+
+async def _remove(engine: Engine, name: str) -> bool:
+    """Remove a container, what helped to make it, and its volume; say if it was on our bridge."""
+    networked = False
+    with suppress(EngineError):
+        found = await engine.call("GET", "containers", name, "json")
+        networked = "pinfold" in found["NetworkSettings"]["Networks"]
+    for container in (name, name + SEED_SUFFIX):
+        await _remove_one(engine, "containers", container)
+    await _remove_one(engine, "volumes", volume_name(name))
+    return networked
+
+
+async def _remove_one(engine: Engine, kind: str, name: str) -> None:
+    pause = 0.01
+    while True:
+        try:
+            await engine.call("DELETE", kind, name, query={"force": 1})
+        except EngineError as exc:
+            if exc.status == 404:
+                return
+            if exc.status != 409:  # somebody else is removing it, or what uses it
+                raise
+            await anyio.sleep(pause)
+            pause = min(2 * pause, 0.5)
+        else:
+            return
+
+
+async def _require_quota(engine: Engine) -> None:
+    """Refuse a size where the engine can't enforce it (RS-4)."""
+    name = NAME_PREFIX + "quota-" + token_hex(8)
+    config = {"Name": name, "DriverOpts": {"size": "1m"}}
+    try:
+        await engine.call("POST", "volumes", "create", body=config)
+    except EngineError as exc:
+        raise SpecInvalid(
+            [
+                Fault(
+                    pointer="/target/options/workspace_bytes",
+                    code="unsupported",
+                    message=f"the engine can't limit a volume's size: {exc.message}",
+                    hint="leave it out, or use an engine whose data lies on xfs with project quota",
+                )
+            ]
+        ) from None
+    await _remove_one(engine, "volumes", name)
+
+
+async def _why_stopped(engine: Engine, name: str, image: str) -> PinfoldError:
+    """Say why a container has ended at once: it was to run /bin/sh, and that to run sleep."""
+
+    async def has(path: str) -> bool:
+        try:
+            await engine.call("HEAD", "containers", name, "archive", query={"path": path})
+        except EngineError:
+            return False
+        return True
+
+    found = await engine.call("GET", "containers", name, "json")
+    code = found["State"]["ExitCode"]
+    if not await has("/bin/sh"):
+        kind, message = "no_shell", f"the image {image!r} has no /bin/sh, and all is done by it"
+        hint = "use an image that has a POSIX shell and the commands of busybox"
+    elif code == NOT_FOUND:
+        kind, message = "no_tools", f"the image {image!r} lacks the command sleep"
+        hint = "use an image that has the commands of busybox"
+    else:
+        kind = "wrong_platform"
+        message = f"the engine can't run /bin/sh of {image!r}: it ended with {code}"
+        hint = "use an image for the engine's own platform"
+    return SpecInvalid(
+        [Fault(pointer="/target/options/image", code=kind, message=message, hint=hint)]
+    )
+
+
+def _unavailable(exc: EngineError) -> PinfoldError:
+    if "no space left" in exc.message:
+        return NoSpace(f"the engine has no room: {exc.message}")
+    if exc.status == 404:
+        return NotFound(f"the engine does not have it: {exc.message}")
+    return Unavailable(f"the engine refuses: {exc.message}", details={"status": exc.status})
