@@ -2,6 +2,7 @@
  * processes still live. */
 #include "helper.h"
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -266,8 +267,12 @@ static int start_worker(struct job *j, const task *t) {
         set_nonblocking(j->in);
         set_nonblocking(j->out[0].fd);
         fcntl(j->out[0].fd, F_SETPIPE_SZ, MAX_OUT); /* best effort */
+        pid_t helper = getpid();
         j->pid = fork();
         if (!j->pid) {
+            /* Not to go on beside the next helper, which finishes what this one has begun. */
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (getppid() != helper) _exit(5);
             signal(SIGTERM, stop_work);
             signal(SIGPIPE, stop_work);
             forget_connections();
