@@ -30,6 +30,8 @@ def anyio_backend() -> str:
 def there(own_engine, monkeypatch):
     """DOCKER_HOST names an engine of our own, which may be killed."""
     monkeypatch.setenv("DOCKER_HOST", own_engine.host)
+    # How long a helper is looked for; long, since engines restart: too long for a test.
+    monkeypatch.setattr("pinfold.posix._resident._session._GRACE_SECONDS", 2.0)
     return own_engine
 
 

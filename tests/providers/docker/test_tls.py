@@ -5,6 +5,7 @@ import ssl
 import threading
 
 import anyio
+import attrs
 import pytest
 import trustme
 
@@ -77,6 +78,7 @@ SPEC = resolved(connection="far")
 
 async def test_a_sandbox_on_an_engine_behind_tls(remote, papers):
     provider, ctx = DockerProvider(), context(papers, remote)
+    far = attrs.evolve(ctx, connection_id="far")
     instance = await provider.create(await pinned(provider, SPEC, ctx), ctx)
     try:
         assert instance.ref.data == {"connection": "far"}
@@ -87,15 +89,16 @@ async def test_a_sandbox_on_an_engine_behind_tls(remote, papers):
         assert done.stdout == data + b"end\n"
         await instance.files.write("/workspace/f", data)
         assert await instance.files.read("/workspace/f") == data
-        assert [ref.id for ref in await provider.list(OWNER)] == [instance.ref.id]
+        assert [ref.id for ref in await DockerProvider().list(OWNER, far)] == [instance.ref.id]
     finally:
+        await DockerProvider().destroy(instance.ref, far)  # as another process would
         await instance.destroy()
-    assert await provider.list(OWNER) == []
+    assert await provider.list(OWNER, far) == []
 
 
 WRONG = {
     "another authority": ({"ca": "wrong"}, Unauthorized, "not who it should be"),
-    "a stranger's certificate": ({"client": "wrong"}, Unauthorized, "TLS"),
+    "a stranger's certificate": ({"client": "wrong"}, Unauthorized, "does not accept us"),
     "no certificate": ({"cert": ""}, NotFound, "has no 'cert'"),
     "a certificate that is none": ({"cert": "nothing"}, Unauthorized, "PEM"),
     "no address": ({"host": "127.0.0.1"}, InvalidArgument, "tcp://HOST:PORT"),
@@ -153,10 +156,8 @@ def peers(papers):
         yield listener, server, client
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_one_direction_ends_and_the_other_goes_on(peers, version):
+async def test_one_direction_ends_and_the_other_goes_on(peers):
     listener, server, client = peers
-    server.minimum_version = server.maximum_version = version
     got: list[bytes] = []
 
     def serve() -> None:
@@ -190,8 +191,7 @@ async def test_one_direction_ends_and_the_other_goes_on(peers, version):
         for _ in range(64):
             tls.write(bytes(16384))
             raw.sendall(outgoing.read())
-        with pytest.raises(ssl.SSLWantReadError):
-            tls.unwrap()
+        tls.unwrap()
         raw.sendall(outgoing.read())
         raw.close()
 

@@ -41,7 +41,7 @@ def endpoint_of(connection: Connection) -> Endpoint:
             hint="ssh and plain tcp are not offered",
         )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # its half-close is well defined
     try:
         context.load_verify_locations(cadata=connection.text("ca"))
         # The standard library reads these from files alone.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -18,7 +18,7 @@ import attrs
 import h11
 from anyio.abc import ByteStream
 
-from pinfold.errors import Effect, Unauthorized, Unreachable
+from pinfold.errors import Effect, PinfoldError, Unauthorized, Unreachable
 from pinfold_docker._socket import EngineSocket, connect_tcp, connect_unix
 from pinfold_docker._tls import TLSStream
 
@@ -203,17 +203,15 @@ class Connection:
     async def _exchange(self, head: h11.Request, chunks: Body) -> Response:
         first = self._h11.send(head) or b""
         end = h11.EndOfMessage()
-        if isinstance(chunks, bytes):
-            data = self._h11.send(h11.Data(data=chunks)) if chunks else b""
-            await self._stream.send(first + (data or b"") + (self._h11.send(end) or b""))
-        else:
-            await self._stream.send(first)
-            try:
+        with suppress(anyio.BrokenResourceError):  # refused before its end: the answer says why
+            if isinstance(chunks, bytes):
+                data = self._h11.send(h11.Data(data=chunks)) if chunks else b""
+                await self._stream.send(first + (data or b"") + (self._h11.send(end) or b""))
+            else:
+                await self._stream.send(first)
                 async for chunk in chunks:
                     await self._stream.send(self._h11.send(h11.Data(data=chunk)) or b"")
                 await self._stream.send(self._h11.send(end) or b"")
-            except anyio.BrokenResourceError:
-                pass  # refused before its end: the answer says why
         while True:
             event = await self._event()
             if isinstance(event, h11.InformationalResponse) and event.status_code != 101:
@@ -260,7 +258,12 @@ class Connection:
         rest, _ = self._h11.trailing_data
         return self._stream, self._socket, bytes(rest)
 
-    def _broken(self, exc: BaseException) -> Unreachable:
+    def _broken(self, exc: BaseException) -> PinfoldError:
+        if isinstance(exc.__cause__, ssl.SSLError):  # TLS 1.3 says no after the handshake
+            return Unauthorized(
+                f"the engine at {self._endpoint} does not accept us: {_reason(exc)}",
+                hint="check cert and key of the connection: the engine's own ca must have signed",
+            )
         return Unreachable(
             f"the connection to the engine at {self._endpoint} broke: {_reason(exc)}",
             hint="the engine may have been restarted",

@@ -114,6 +114,12 @@ class DockerInstance(Instance, Pausable, Terminals):
         return True
 
     @property
+    def _helper_counts(self) -> bool:
+        """The helper itself tells a kill for memory, by the container's own counters."""
+        lacking = any(lack.startswith("memory counters") for lack in self.details.lacks)
+        return self.details.helper is not None and not lacking
+
+    @property
     def _running(self) -> _Inner:
         if self._destroyed:
             raise self._gone()
@@ -146,7 +152,7 @@ class DockerInstance(Instance, Pausable, Terminals):
                 exc.hint = "the memory limit was reached; raise target.options.memory_bytes"
             raise
         killed = result.exit_code == KILLED and not result.timed_out and result.limit is None
-        if killed and await self._out_of_memory():
+        if killed and not self._helper_counts and await self._out_of_memory():
             return attrs.evolve(result, limit="memory")
         return result
 

@@ -276,7 +276,7 @@ class Maker:
         return list(refs.values())
 
     async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
-        engine = self._engines.known(ref.data.get("connection"))
+        engine = await self._engine(ref.data.get("connection"), ctx)
         try:
             with anyio.fail_after(REMOVE_SECONDS):
                 networks = await _remove(engine, ref.id)
