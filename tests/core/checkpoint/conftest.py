@@ -10,6 +10,9 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import fsspec
 import pytest
@@ -25,9 +28,9 @@ def free_port() -> int:
         return port
 
 
-@pytest.fixture(scope="session")
-def s3_endpoint():
-    """An S3 server of moto's on loopback, in a process of its own."""
+@contextmanager
+def s3_server() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """An S3 server of moto's on loopback, in a process of its own; and its URL."""
     port = free_port()
     env = {**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1"]
@@ -44,13 +47,20 @@ def s3_endpoint():
                 assert server.poll() is None, "moto's server ended"
                 assert time.monotonic() < deadline, "moto's server does not answer"
                 time.sleep(0.1)
-        yield url
-        server.kill()
+        try:
+            yield server, url
+        finally:
+            server.kill()
+
+
+def options_for(url: str) -> dict[str, Any]:
+    return {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": url}}
 
 
 @pytest.fixture(scope="session")
-def s3_options(s3_endpoint):
-    return {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": s3_endpoint}}
+def s3_options():
+    with s3_server() as (_, url):
+        yield options_for(url)
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from pinfold.errors import (
 )
 from pinfold.memory import MemoryTree, Store
 from pinfold.provider import Blob, RestorePlan
+from tests.core.checkpoint.conftest import options_for, s3_server
 from tests.core.checkpoint.folder import FolderTree, contents
 from tests.core.checkpoint.stores import AnyError, Failing, os_error
 from tests.core.checkpoint.world import World, in_other_process
@@ -532,6 +533,24 @@ async def test_a_server_that_is_not_there_is_said_so(tmp_path):
     with pytest.raises(Unavailable) as caught:
         await store.commit(tree, sandbox="s", generation=1)
     assert "hunter2" not in str(caught.value)
+
+
+async def test_a_store_that_dies_in_the_middle_is_a_typed_error(tmp_path):
+    """The server is killed when half of it is sent; what is no commit is not said to be one."""
+    tree = FolderTree(tmp_path / "w")
+    (tree.root / "f").write_bytes(b"x")
+    with s3_server() as (server, url):
+        fsspec.filesystem("s3", **options_for(url)).mkdir("bucket")
+
+        def kill(step, key):
+            if step == "put.done" and not key.startswith("leases/"):
+                server.kill()
+                server.wait()
+
+        store = CheckpointStore("s3://bucket/x", options=options_for(url), on_step=kill)
+        with pytest.raises(Unavailable) as caught:
+            await store.commit(tree, sandbox="s", generation=1)
+        assert caught.value.retryable
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinfold.checkpoint._codec import pack, unpack
-from pinfold.checkpoint._manifest import Damaged, Newer, Subdirectory, decode, encode
+from pinfold.checkpoint._manifest import Damaged, Draft, Newer, Subdirectory, decode
 from pinfold.checkpoint._merkle import build
 from pinfold.checkpoint._record import CheckpointRecord, decode_record, encode_record
 from pinfold.checkpoint._upload import CHUNK, chunks_from
@@ -19,6 +19,13 @@ from pinfold.provider import Entry, FileType
 
 HEX = sha256(b"hello").hexdigest()
 EMPTY = sha256(b"").hexdigest()
+
+
+def encode(names, entries, below):
+    draft = Draft()
+    for name, entry in zip(names, entries, strict=True):
+        draft.add(name, entry)
+    return draft.close(below)
 
 
 def file(path, size=5, digest=HEX, mode=0o644, mtime_ns=0):

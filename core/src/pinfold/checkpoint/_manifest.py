@@ -20,7 +20,7 @@ line for each entry in the same order: its mtime in nanoseconds, and for a direc
 hex SHA-256 of its own stored manifest, by which it is found. So times are kept and are checked for
 damage, and are not part of the tree's identity.
 
-Manifests are untrusted (CP-8): decoding refuses whatever encoding would not have written.
+Manifests are untrusted (CP-8): decoding refuses whatever a `Draft` would not have written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -40,10 +39,10 @@ __all__ = [
     "MANIFEST_BYTES",
     "Damaged",
     "Directory",
+    "Draft",
     "Newer",
     "Subdirectory",
     "decode",
-    "encode",
 ]
 
 _HEADER: Final = b"pinfold tree 1\n"
@@ -107,79 +106,96 @@ class Directory:
     stored: bytes = attrs.field(repr=False)
 
 
-def encode(
-    names: Sequence[str], entries: Sequence[Entry], below: Sequence[Subdirectory]
-) -> Directory:
-    """Return the manifest of one directory.
+class Draft:
+    """A directory's manifest while its entries are added, in any order."""
 
-    Args:
-        names: the last part of each entry's path, in any order.
-        entries: as `names`.
-        below: for the directories among them, in the same order.
+    __slots__ = ("_lines", "_links", "_names", "_subdirectories", "_times")
 
-    Raises:
-        Damaged: what can't be in a manifest: bad names, the same name twice, absurd sizes.
-    """
-    lines, extras, children, links = [], [], iter(below), 0
-    for name, entry in zip(names, entries, strict=True):
-        kind, time = entry.type, entry.mtime_ns
-        if not -_MAX_TIME <= time <= _MAX_TIME:  # a guest may claim any; it is not hashed
-            time = _MAX_TIME if time > 0 else -_MAX_TIME
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._lines: list[str] = []
+        self._times: list[int] = []
+        self._subdirectories: list[tuple[int, int]] = []  # index and mode
+        self._links = 0
+
+    def add(self, name: str, entry: Entry) -> None:
+        """Add an entry whose path ends in `name`.
+
+        Raises:
+            Damaged: no manifest can hold it.
+        """
+        kind = entry.type
         if kind is FileType.FILE:
-            if (entry.size == 0) is not (entry.digest == EMPTY_DIGEST) or len(entry.digest) != 64:
+            size, digest = entry.size, entry.digest
+            if (not size) is not (digest == EMPTY_DIGEST) or len(digest) != 64:
                 raise Damaged(f"the digest of {entry.path!r} is malformed, or not that of its size")
-            lines.append(f"f {entry.mode:o} {entry.size} {entry.digest} {name}\0")
-            extras.append(f"{time}\n")
+            self._lines.append(f"f {entry.mode:o} {size} {digest} {name}\0")
         elif kind is FileType.DIRECTORY:
-            child = next(children)
-            lines.append(f"d {entry.mode:o} {child.digest} {name}\0")
-            extras.append(f"{time} {child.object}\n")
+            self._subdirectories.append((len(self._lines), entry.mode))
+            self._lines.append("")
         elif kind is FileType.SYMLINK and entry.link is not None:
-            links += 1
-            lines.append(f"l {name}\0{entry.link}\0")
-            extras.append(f"{time}\n")
+            self._links += 1
+            self._lines.append(f"l {name}\0{entry.link}\0")
         else:
             raise Damaged(f"{entry.path!r} is neither a file, a directory nor a link")
-    body, extra = _in_order(names, lines, extras)
-    canonical = _HEADER + body
-    # The count tells a NUL inside a name, which could make one entry pass for two.
-    if _ENTRIES.fullmatch(body) is None or body.count(b"\0") != len(names) + links:
-        raise Damaged(_culprit(lines))
-    if "." in names or ".." in names:
-        raise Damaged("a name is '.' or '..'")
-    stored = b"pinfold manifest %d %d\n%b%b" % (VERSION, len(canonical), canonical, extra)
-    if len(stored) > MANIFEST_BYTES:
-        raise Damaged(f"a directory of {len(names)} names is too large")
-    return Directory(sha256(canonical).hexdigest(), sha256(stored).hexdigest(), stored)
+        self._names.append(name)
+        self._times.append(entry.mtime_ns)
 
+    def close(self, below: Sequence[Subdirectory]) -> Directory:
+        """Return the manifest.
 
-def _in_order(names: Sequence[str], lines: list[str], extras: list[str]) -> tuple[bytes, bytes]:
-    """Return both columns in the order of the names' bytes.
+        Args:
+            below: for the directories that were added, in the same order.
 
-    For names in ASCII the order of code points is that of the bytes; for others it is not, as
-    surrogates stand for single bytes.
-    """
-    joined = "".join(lines)
-    keys: Sequence[Any] = names
-    if not joined.isascii():
-        try:
-            keys = [name.encode("utf-8", "surrogateescape") for name in names]
-        except UnicodeEncodeError:
-            raise Damaged("a name has a surrogate that stands for no byte") from None
-    if not _ascending(keys):
-        index = sorted(range(len(keys)), key=keys.__getitem__)
-        if not _ascending([keys[i] for i in index]):
+        Raises:
+            Damaged: what can't be in a manifest: bad names, the same name twice, absurd sizes.
+        """
+        extras = [f"{_sane(time)}\n" for time in self._times]
+        for (index, mode), child in zip(self._subdirectories, below, strict=True):
+            self._lines[index] = f"d {mode:o} {child.digest} {self._names[index]}\0"
+            extras[index] = f"{_sane(self._times[index])} {child.object}\n"
+        body, extra = self._in_order(extras)
+        # The count tells a NUL inside a name, which could make one entry pass for two.
+        if _ENTRIES.fullmatch(body) is None or body.count(b"\0") != len(self._names) + self._links:
+            raise Damaged(_culprit(self._lines))
+        if "." in self._names or ".." in self._names:
+            raise Damaged("a name is '.' or '..'")
+        canonical = _HEADER + body
+        stored = b"pinfold manifest %d %d\n%b%b" % (VERSION, len(canonical), canonical, extra)
+        if len(stored) > MANIFEST_BYTES:
+            raise Damaged(f"a directory of {len(self._names)} names is too large")
+        return Directory(sha256(canonical).hexdigest(), sha256(stored).hexdigest(), stored)
+
+    def _in_order(self, extras: list[str]) -> tuple[bytes, bytes]:
+        """Return both columns in the order of the names' bytes.
+
+        For names in ASCII the order of code points is that of the bytes; for others it is not, as
+        surrogates stand for single bytes.
+        """
+        lines, keys = self._lines, cast(list[Any], self._names)
+        joined = "".join(lines)
+        if not joined.isascii():
+            try:
+                keys = [name.encode("utf-8", "surrogateescape") for name in self._names]
+            except UnicodeEncodeError:
+                raise Damaged("a name has a surrogate that stands for no byte") from None
+        if len(set(keys)) != len(keys):
             raise Damaged("a name is there twice")
-        joined = "".join([lines[i] for i in index])
-        extras = [extras[i] for i in index]
-    try:
-        return joined.encode("utf-8", "surrogateescape"), "".join(extras).encode("ascii")
-    except UnicodeEncodeError:
-        raise Damaged("a link's text has a surrogate that stands for no byte") from None
+        if keys != sorted(keys):
+            index = sorted(range(len(keys)), key=keys.__getitem__)
+            joined = "".join([lines[i] for i in index])
+            extras = [extras[i] for i in index]
+        try:
+            return joined.encode("utf-8", "surrogateescape"), "".join(extras).encode("ascii")
+        except UnicodeEncodeError:
+            raise Damaged("a link's text has a surrogate that stands for no byte") from None
 
 
-def _ascending(keys: Sequence[Any]) -> bool:
-    return all(a < b for a, b in pairwise(keys))
+def _sane(time: int) -> int:
+    """Return a time that can be stored; a guest may claim any, and it is not hashed."""
+    if -_MAX_TIME <= time <= _MAX_TIME:
+        return time
+    return _MAX_TIME if time > 0 else -_MAX_TIME
 
 
 def _culprit(lines: Iterable[str]) -> str:
@@ -197,7 +213,7 @@ def decode(stored: bytes, prefix: str) -> tuple[list[Entry], list[Subdirectory],
         prefix: the path of the directory and `/`; empty for the workspace.
 
     Raises:
-        Damaged: these bytes are not what `encode` writes (CP-8).
+        Damaged: these bytes are not what a `Draft` writes (CP-8).
         Newer: they are of a later version (SP-3).
     """
     canonical, extra = _parts(stored)

@@ -16,10 +16,10 @@ from pinfold.checkpoint._manifest import (
     MANIFEST_BYTES,
     Damaged,
     Directory,
+    Draft,
     Newer,
     Subdirectory,
     decode,
-    encode,
 )
 from pinfold.checkpoint._record import CheckpointRecord
 from pinfold.errors import CheckpointCorrupt, InvalidArgument
@@ -58,29 +58,37 @@ def build(entries: Iterable[Entry]) -> Built:
         InvalidArgument: the listing is none of a tree: absolute names, `..`, parents that are no
             directories or come later, the same name twice, absurd sizes (CP-8).
     """
-    names: dict[str, list[str]] = {"": []}
+    drafts = {"": Draft()}
     members: dict[str, list[Entry]] = {"": []}
+    at, draft, inside = "", drafts[""], members[""]
     for entry in entries:
         path = entry.path
         parent, slash, name = path.rpartition("/")
-        inside = members.get(parent)
-        if inside is None or (slash and not parent) or path in members:
-            raise _unfit(f"{path!r:.500} is absolute, twice there, or has no directory before it")
+        if parent != at:
+            if parent not in drafts:
+                raise _unfit(f"{path!r:.500} has no directory before it")
+            at, draft, inside = parent, drafts[parent], members[parent]
+        if slash and not parent:
+            raise _unfit(f"{path!r:.500} is absolute")
+        try:
+            draft.add(name, entry)
+        except Damaged as exc:
+            raise _unfit(str(exc)) from exc
         inside.append(entry)
-        names[parent].append(name)
         if entry.type is FileType.DIRECTORY:
-            names[path], members[path] = [], []
+            if path in drafts:
+                raise _unfit(f"{path!r:.500} is there twice")
+            drafts[path], members[path] = Draft(), []
     directories: dict[str, Directory] = {}
-    for path in reversed(members):
-        inside = members[path]
+    for path in reversed(drafts):
         below = [
             Subdirectory(made.digest, made.object)
-            for entry in inside
+            for entry in members[path]
             if entry.type is FileType.DIRECTORY
             for made in (directories[entry.path],)
         ]
         try:
-            directories[path] = encode(names[path], inside, below)
+            directories[path] = drafts[path].close(below)
         except Damaged as exc:
             raise _unfit(f"in {path!r:.500}: {exc}") from exc
     return Built(directories, members)
