@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import anyio
 import attrs
@@ -32,7 +33,7 @@ def compiler() -> str:
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory) -> bytes:
-    program = tmp_path_factory.mktemp("sanitized") / "helper"
+    program: Path = tmp_path_factory.mktemp("sanitized") / "helper"
     sources = sorted((Path(_build.HERE) / "source").glob("*.c"))
     flags = "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"
     subprocess.run(
@@ -91,7 +92,7 @@ class Shell:
         self.root = PurePosixPath(workspace)
 
     async def __call__(self, script: str, **more):
-        options = {
+        options: dict[str, Any] = {
             "stdin": b"",
             "timeout_seconds": 30.0,
             "stdout_cap": 1 << 20,

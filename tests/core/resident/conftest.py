@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import anyio
 import attrs
@@ -61,7 +62,7 @@ class CuttingGuest(LocalGuest):
         #: For the next connections, the first being that of the start.
         self.budgets: list[int] = []
         self.cuts = 0
-        self.last: LocalProcess | None = None
+        self.last: LocalProcess
         self.refuse: Exception | None = None
 
     async def spawn(self, argv, env, cwd) -> LocalProcess:
@@ -72,8 +73,9 @@ class CuttingGuest(LocalGuest):
         if self.budgets:
             budget = Budget(self.budgets.pop(0))
             self.cuts += 1
-            process.stdin = CutPipe(process.stdin, budget)
-            process.stdout = CutPipe(process.stdout, budget)
+            for index in (0, 1):
+                process.pipes[index] = CutPipe(process.pipes[index], budget)
+            process.stdin, process.stdout = process.pipes[:2]
         return process
 
     async def cut(self) -> None:
@@ -100,7 +102,7 @@ class Place:
         return self.session.greeting.pid
 
     async def run(self, *argv: str, **more) -> ExecResult:
-        options = {
+        options: dict[str, Any] = {
             "stdin": b"",
             "timeout_seconds": 60,
             "stdout_cap": 1 << 20,

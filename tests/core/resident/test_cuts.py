@@ -135,7 +135,7 @@ async def test_only_the_one_with_the_token_is_let_in(place) -> None:
 
 async def test_strangers_at_the_socket_do_not_keep_the_controller_out(place) -> None:
     folder = place.resident._running.folder
-    strangers = []
+    strangers: list[anyio.abc.SocketStream] = []
     with anyio.move_on_after(2):
         while len(strangers) < 12:
             strangers += [await anyio.connect_unix(f"{folder}/socket")]

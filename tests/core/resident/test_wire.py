@@ -14,6 +14,7 @@ from pinfold.posix._resident._wire import (
     MAX_FRAME,
     Cursor,
     Decoder,
+    Frame,
     From,
     Greeting,
     Malformed,
@@ -30,7 +31,8 @@ frames = st.lists(st.tuples(kinds, numbers, st.binary(max_size=300)), max_size=2
 @given(frames=frames, cuts=st.lists(st.integers(0, 4000), max_size=10))
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(frames, cuts) -> None:
     stream = b"".join(frame(*one) for one in frames)
-    decoder, found = Decoder(), []
+    decoder = Decoder()
+    found: list[Frame] = []
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
         found += decoder.feed(stream[start:end])
@@ -125,7 +127,7 @@ def test_a_path_of_the_workspace_stays_in_it(raw) -> None:
     assert not {"", ".", ".."} & set(parts)
 
 
-@given(st.lists(st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"))))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))))
 def test_texts_come_back(values) -> None:
     cursor = Cursor(texts(values))
     assert cursor.u32() == len(values)
