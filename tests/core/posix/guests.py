@@ -66,9 +66,9 @@ class Pipe(ByteReceiveStream, ByteSendStream):
 class LocalProcess(SupervisedProcess):
     tells_signals = False
 
-    def __init__(self, popen: subprocess.Popen, pipes: list[int]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], pipes: list[int]) -> None:
         self.popen = popen
-        self.stdin, self.stdout, self.stderr = (Pipe(fd) for fd in pipes)
+        self.stdin, self.stdout, self.stderr = self.pipes = [Pipe(fd) for fd in pipes]
 
     async def wait(self) -> int:
         if self.popen.poll() is None:
@@ -86,8 +86,8 @@ class LocalProcess(SupervisedProcess):
 
     async def aclose(self) -> None:
         self.popen.poll()
-        self.stdin.close()
-        for pipe in (self.stdout, self.stderr):
+        self.pipes[0].close()
+        for pipe in self.pipes[1:]:
             if pipe.fd >= 0 and not at_end(pipe.fd):
                 os.set_blocking(pipe.fd, True)
                 drain = ["cat"]
@@ -103,13 +103,13 @@ class LocalProcess(SupervisedProcess):
             os.killpg(self.popen.pid, signal.SIGKILL)
 
     async def settle(self) -> None:
-        self.stdout.settled = self.stderr.settled = True
-        for pipe in (self.stdout, self.stderr):
+        for pipe in self.pipes[1:]:
+            pipe.settled = True
             anyio.notify_closing(pipe.fd)
 
 
 #: All that was started and may still run: commands, and who drains what their children write.
-STARTED: list[subprocess.Popen] = []
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def living(variable: str) -> list[int]:
@@ -186,7 +186,7 @@ class OldKernelGuest(LocalGuest):
     """A kernel without the system calls that the helper likes best."""
 
     script = str(Path(__file__).with_name("old_kernel.py"))
-    prefix = (sys.executable, script, "openat2,close_range,pidfd_open,fchmodat2")
+    prefix: tuple[str, ...] = (sys.executable, script, "openat2,close_range,pidfd_open,fchmodat2")
 
 
 class SupervisedLocalProcess(LocalProcess):
@@ -197,7 +197,7 @@ class SupervisingLocalGuest(LocalGuest, SupervisingGuest):
     """Does without our shell: what is above the seam must not differ for it."""
 
     tree_kill = TreeKill.GROUP
-    process = SupervisedLocalProcess
+    process: type[LocalProcess] = SupervisedLocalProcess
 
     def __init__(self, workspace: Path) -> None:
         super().__init__()
@@ -249,12 +249,13 @@ class BusyboxGuest(LocalGuest):
             start_new_session=True,
         )  # fmt: skip
         os.close(writing)
+        assert self.holder.stdout
         with self.holder.stdout as said:
             assert said.readline() == b"ready\n"
         with os.fdopen(reading) as info:
             pid = json.load(info)["child-pid"]
         namespaces = ("--user", "--mount", "--pid", "--ipc", "--net", "--uts")
-        self.prefix = (shutil.which("nsenter"), "-t", str(pid), *namespaces, "--")
+        self.prefix = (shutil.which("nsenter") or "nsenter", "-t", str(pid), *namespaces, "--")
 
     def close(self) -> None:
         self.holder.kill()

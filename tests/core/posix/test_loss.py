@@ -33,7 +33,7 @@ async def test_ex14_what_never_reached_the_target_has_no_effect(box, monkeypatch
 
 
 async def test_ex14_a_target_that_goes_away_leaves_the_outcome_unknown(box, monkeypatch) -> None:
-    spawned = []
+    spawned: list[object] = []
 
     async def spawn(self, argv, env, cwd):
         if spawned:

@@ -77,8 +77,8 @@ def tree_item(path: str) -> TreeItem:
     return TreeItem(path=inner, type=FileType.FILE, mode=0o640, size=6, chunks=chunks(b"inside"))
 
 
-async def collect(tree) -> list:
-    found = []
+async def collect(tree) -> list[object]:
+    found: list[object] = []
     async with aclosing(tree) as items:
         async for item in items:
             if item.chunks is not None:
@@ -151,8 +151,8 @@ def plant(box, directory, where: str) -> None:
             (directory / "l").symlink_to(f"{box.out}/f")
 
 
-def look(folder) -> dict:
-    found = {}
+def look(folder) -> dict[object, object]:
+    found: dict[object, object] = {}
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() else None
         found[path] = (path.lstat().st_mode, path.lstat().st_ino, content)

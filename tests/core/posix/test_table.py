@@ -77,7 +77,8 @@ async def row_10(box) -> None:
     with anyio.fail_after(20):
         result = await box.sh(f"{flood}; ({flood}) >&2; sleep 60", timeout_seconds=3)
     assert result.timed_out
-    assert result.stdout_total == result.stderr_total == 64 * 1024 * 1024
+    assert result.stdout_total == 64 * 1024 * 1024
+    assert result.stderr_total >= 64 * 1024 * 1024  # a shell may say that its children ended
 
 
 async def row_11(box) -> None:
