@@ -30,15 +30,24 @@ from tests.providers.host.support import create, names, out, own, plant, run, sh
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["openat2", "walk"], autouse=True)
-def way(request, monkeypatch):
+@pytest.fixture(params=["asyncio-openat2", "trio-openat2", "asyncio-walk"])
+def kind(request):
+    return request.param.split("-")
+
+
+@pytest.fixture
+def anyio_backend(kind):
+    return kind[0]
+
+
+@pytest.fixture(autouse=True)
+def way(kind, monkeypatch):
     """How the kernel is asked: one call for a whole path, or one for each component."""
-    if request.param == "openat2":
-        if openat2_or_none() is None:
-            pytest.skip("this kernel has no openat2")
-    else:
+    if kind[1] == "walk":
         monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
-    return request.param
+    elif openat2_or_none() is None:
+        pytest.skip("this kernel has no openat2")
+    return kind[1]
 
 
 @pytest.fixture

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.errors import InvalidArgument
 from tests.providers.host.support import create, names, plant, sh, workspace
+from tests.providers.host.test_tree import Checkpoint, facts
 
 pytestmark = pytest.mark.anyio
 
@@ -76,3 +78,30 @@ async def test_trees_of_any_depth_can_be_removed(instance):
     os.close(here)
     await instance.files.remove("/workspace/deep", recursive=True)
     assert names(instance) == []
+
+
+async def test_trees_deeper_than_a_path_can_be_long(instance):
+    """CP-1, CP-2: a guest can make them, so they come back; past any use they are refused."""
+    _dig(instance, 900)
+    before = await Checkpoint.of(instance)
+    assert len(before.entries[-1].path) > 4400
+    await instance.files.remove("/workspace/dddd", recursive=True)
+    await instance.tree.restore(before.plan)
+    assert await facts(instance) == before.facts
+    await instance.files.remove("/workspace/dddd", recursive=True)
+    _dig(instance, 1700)
+    with pytest.raises(InvalidArgument, match="too deeply"):
+        await instance.tree.scan()
+
+
+def _dig(instance, depth: int) -> None:
+    root = workspace(instance)
+    uid = root.stat().st_uid
+    here = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("dddd", dir_fd=here)
+        os.chown("dddd", uid, uid, dir_fd=here)
+        inner = os.open("dddd", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)

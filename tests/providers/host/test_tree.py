@@ -25,13 +25,24 @@ from tests.providers.host.support import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["openat2", "walk"], autouse=True)
-def way(request, monkeypatch):
-    if request.param == "openat2":
-        if openat2_or_none() is None:
-            pytest.skip("this kernel has no openat2")
-    else:
+@pytest.fixture(params=["asyncio-openat2", "trio-openat2", "asyncio-walk"])
+def kind(request):
+    return request.param.split("-")
+
+
+@pytest.fixture
+def anyio_backend(kind):
+    return kind[0]
+
+
+@pytest.fixture(autouse=True)
+def way(kind, monkeypatch):
+    """How the kernel is asked: one call for a whole path, or one for each component."""
+    if kind[1] == "walk":
         monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
+    elif openat2_or_none() is None:
+        pytest.skip("this kernel has no openat2")
+    return kind[1]
 
 
 class Checkpoint:
@@ -469,33 +480,6 @@ async def test_a_guest_that_is_not_roots_checkpoints_what_is_closed_to_it(instan
     assert asked == ["f"]
     assert scan.entries[0].digest == hashlib.sha256(b"secret").hexdigest()
     assert path.stat().st_mode & 0o777 == 0
-
-
-async def test_trees_deeper_than_a_path_can_be_long(instance):
-    """CP-1, CP-2: a guest can make them, so they come back; past any use they are refused."""
-    _dig(instance, 900)
-    before = await Checkpoint.of(instance)
-    assert len(before.entries[-1].path) > 4400
-    await instance.files.remove("/workspace/dddd", recursive=True)
-    await instance.tree.restore(before.plan)
-    assert await facts(instance) == before.facts
-    await instance.files.remove("/workspace/dddd", recursive=True)
-    _dig(instance, 1700)
-    with pytest.raises(InvalidArgument, match="too deeply"):
-        await instance.tree.scan()
-
-
-def _dig(instance, depth: int) -> None:
-    root = workspace(instance)
-    uid = root.stat().st_uid
-    here = os.open(root, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("dddd", dir_fd=here)
-        os.chown("dddd", uid, uid, dir_fd=here)
-        inner = os.open("dddd", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
 
 
 async def test_temporary_files_are_no_part_of_it(instance):

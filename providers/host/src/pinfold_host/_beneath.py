@@ -96,6 +96,8 @@ class Roots:
             return True
         try:
             return not os.path.samestat(os.fstat(root.fd), os.stat(root.folder))
+        except PermissionError:  # asked as the guest, who may not look: no sign of anything
+            return False
         except OSError:
             return True
 
