@@ -80,7 +80,7 @@ class Meter:
             yield
         except (PinfoldError, AssertionError, Sabotage):
             raise
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             raise AdapterFault(
                 f"{name} raised {type(exc).__name__}: {short(str(exc))}; only the contract's own "
                 "errors may leave an adapter (ER-1)"

@@ -125,7 +125,7 @@ class Session:
         self.probe: dict[str, Any] = {}
         self._shared: dict[int, _Shared] = {}
         self._memo: dict[tuple[str, int], Outcome | None] = {}
-        self._cleanup_s = max(0.2, _CLEANUP_S * min(1.0, self.options.scale))
+        self._cleanup_s = max(0.05, _CLEANUP_S * min(1.0, self.options.scale))
         self._overruns = 0  # in a row
         self._started = time.monotonic()
         self._worker = Worker(self.options.backend)
@@ -307,7 +307,8 @@ class Session:
         facts = self._facts(planned.site)
         if isinstance(facts, str):
             return self._plain(planned, Verdict.FAIL, facts)
-        for need in sorted(check.needs):
+        # Without exec nothing else that a command would show is asked.
+        for need in sorted(check.needs, key=lambda need: (need != "exec", need)):
             match judge(need, site, facts, attacks=self.options.attacks):
                 case Need.MET:
                     continue
@@ -326,7 +327,7 @@ class Session:
         held = []
         for refuter in refuters:
             outcome = self.run(Planned(refuter, planned.site))
-            if outcome is not None and outcome.verdict in (Verdict.PASS, Verdict.KNOWN_FAILURE):
+            if outcome is not None and outcome.verdict in _HELD:
                 held.append(refuter.id)
             elif outcome is not None:
                 return self._plain(
@@ -555,6 +556,7 @@ class Session:
 
 
 _OMITTED = object()
+_HELD = (Verdict.PASS, Verdict.KNOWN_FAILURE, Verdict.NOT_CLAIMED)
 
 
 def classify(exc: BaseException) -> tuple[Verdict, str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from pinfold.errors import InvalidArgument, PinfoldError
+from pinfold.errors import OutsideWorkspace, PinfoldError
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, Inconclusive, equal
 from pinfold_conformance.checks.files_paths import one_chunk
@@ -179,7 +179,6 @@ def attacks(case: Case) -> Iterator[Attack]:
         yield Attack(id=f"{form}.tree.download", link=text, path="link/", act=_tree_out)
     yield Attack(id="dangling.leaf.write", link="{out}/planted", path="link", act=_write)
     yield Attack(id="dangling.leaf.upload", link="{out}/planted", path="link", act=_upload)
-    yield Attack(id="dangling.leaf.mkdir", link="{out}/planted", path="link", act=_mkdir)
 
 
 async def plant(case: Case, field: Field, attack: Attack) -> None:
@@ -224,7 +223,7 @@ async def escaped(case: Case, field: Field, attack: Attack) -> str | None:
         return seen
     if not isinstance(outcome, PinfoldError):
         return f"it was not refused, and gave {outcome!r}"[:200]
-    if not isinstance(outcome, InvalidArgument):
+    if not isinstance(outcome, OutsideWorkspace):
         raise CheckFailed(
             f"{attack.id}: refused by {type(outcome).__name__}, not OutsideWorkspace: {outcome}"
         )

@@ -1,0 +1,211 @@
+"""The engine: verdicts, deadlines, whose fault it is, clean-up."""
+
+import time
+
+import anyio
+import pytest
+
+from pinfold.errors import Internal
+from pinfold_conformance import PROFILES, Options, Place, Result, Verdict, run, run_checks
+from pinfold_conformance._expect import Inconclusive, equal, expect_raises, require
+from pinfold_conformance._guard import Sabotage
+from pinfold_conformance.adapters.toy import ToyLane, ToyProvider
+from tests.conformance.support import REMOTE, LaneWith, nothing, outcome_of, with_exec
+
+
+async def fails(case):
+    equal(1, 2, "a number")
+
+
+async def can_not_know(case):
+    raise Inconclusive("no witness")
+
+
+async def own_bug(case):
+    raise ZeroDivisionError("a bug of the suite")
+
+
+async def raises_pinfold(case):
+    raise Internal("from an adapter")
+
+
+async def sleeps(case):
+    await anyio.sleep(60)
+
+
+async def asks(case):
+    await case.sh(case.dialect.exit(0))
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "reason"),
+    [
+        (nothing, Verdict.PASS, ""),
+        (fails, Verdict.FAIL, "a number: expected 2, found 1"),
+        (can_not_know, Verdict.INCONCLUSIVE, "no witness"),
+        (own_bug, Verdict.ENGINE_ERROR, "ZeroDivisionError"),
+        (raises_pinfold, Verdict.FAIL, "unexpected Internal: from an adapter"),
+    ],
+)
+def test_an_exception_says_whose_fault_it_is(check, verdict, reason):
+    outcome = outcome_of(check)
+    assert outcome.verdict is verdict
+    assert reason in outcome.reason
+
+
+def test_a_check_that_hangs_fails_at_its_deadline():
+    started = time.monotonic()
+    outcome = outcome_of(sleeps, deadline_s=0.2)
+    assert (outcome.verdict, outcome.reason) == (Verdict.FAIL, "it did not end within 0.2 s")
+    assert time.monotonic() - started < 5
+
+
+def test_an_adapter_that_blocks_the_event_loop_fails_its_check_and_the_run_goes_on():
+    def block(inner, request, sink):
+        if "exit" in (request.shell or ""):
+            time.sleep(60)
+        return inner.exec(request, sink)
+
+    async def exec_(inner, request, sink):
+        return await block(inner, request, sink)
+
+    options = Options(profile=REMOTE, only=("EX-1.nonzero", "FS-3.contents"), scale=0.01)
+    report = run(with_exec(exec_), options)
+    assert report.by_id("EX-1.nonzero").verdict is Verdict.FAIL
+    assert "not even when cancelled" in report.by_id("EX-1.nonzero").reason
+    assert report.by_id("FS-3.contents").verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("answer", [None, 7, "text", b"bytes"])
+def test_an_answer_of_a_wrong_type_is_the_adapters_failure(answer):
+    async def exec_(inner, request, sink):
+        return answer
+
+    outcome = outcome_of(asks, with_exec(exec_))
+    assert outcome.verdict is Verdict.FAIL
+    assert "the result of exec is" in outcome.reason
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), OSError(5, "io"), SystemExit(3), TimeoutError()])
+def test_an_error_of_no_kind_is_the_adapters_failure(error):
+    async def exec_(inner, request, sink):
+        raise error
+
+    outcome = outcome_of(asks, with_exec(exec_))
+    assert outcome.verdict is Verdict.FAIL
+    assert "only the contract's own errors" in outcome.reason
+
+
+def test_a_target_that_can_not_be_made_fails_every_check_with_the_reason():
+    async def make(pinned, ctx):
+        raise Internal("out of stock")
+
+    report = run(LaneWith(make=make), Options(profile=PROFILES["smoke"]))
+    assert report.result is Result.NOT_CONFORMANT
+    assert {one.verdict for one in report.outcomes} == {Verdict.FAIL}
+    for one in report.outcomes:
+        assert "out of stock" in one.reason
+
+
+def test_an_unavailable_target_is_partial_never_conformant():
+    async def unavailable():
+        return "no engine answers"
+
+    report = run(LaneWith(unavailable=unavailable), Options(profile=PROFILES["smoke"]))
+    (one,) = report.outcomes
+    assert report.result is Result.PARTIAL
+    assert (one.check, one.verdict) == ("target.available", Verdict.INCONCLUSIVE)
+    assert "no engine answers" in one.reason
+
+
+def test_a_lane_whose_reset_fails_is_given_a_fresh_instance():
+    async def reset(instance):
+        raise OSError("the disk is gone")
+
+    report = run(LaneWith(reset=reset), Options(profile=REMOTE, only=("CP-1.entries",)))
+    assert report.by_id("CP-1.entries").verdict is Verdict.PASS
+
+
+def test_a_lane_whose_clean_up_fails_is_told_as_strays(monkeypatch):
+    lane = LaneWith()
+
+    async def destroy(ref, ctx=None):
+        raise Internal("can't be destroyed")
+
+    monkeypatch.setattr(lane.provider, "destroy", destroy)
+    report = run(lane, Options(profile=REMOTE, only=("LC-9.cancelled-create",)))
+    assert report.result is Result.NOT_CONFORMANT
+
+
+def test_resources_are_registered_and_none_is_left():
+    provider = ToyProvider()
+    report = run(ToyLane(provider=provider), Options(profile=PROFILES["smoke"]))
+    assert report.result is Result.CONFORMANT
+    assert [body.alive for _, body in provider.bodies.values()].count(True) == 0
+
+
+def test_five_hangs_in_a_row_end_the_run():
+    async def exec_(inner, request, sink):
+        await anyio.sleep_forever()
+
+    options = Options(profile=REMOTE, only=("EX-*",), scale=0.005)
+    report = run(with_exec(exec_), options)
+    given_up = [one for one in report.outcomes if "not tried" in one.reason]
+    assert len(given_up) > 20
+    assert report.result is Result.NOT_CONFORMANT
+
+
+def test_the_shared_instance_is_replaced_after_a_failure():
+    seen = []
+
+    async def look(case):
+        seen.append(case.instance.ref.id)
+        require(len(seen) > 1, "the first time it fails")
+
+    for place in (Place.SHARED,):
+        outcome_of(look, place=place)
+    outcome = outcome_of(look)
+    assert outcome.verdict is Verdict.PASS
+    assert len(set(seen)) == 2
+
+
+@pytest.mark.anyio
+async def test_run_checks_needs_no_test_framework_and_no_thread_of_the_callers():
+    report = await run_checks(ToyLane(), options=Options(profile=REMOTE, only=("EX-1",)))
+    assert report.result is Result.CONFORMANT
+
+
+def caught_from(error):
+    with expect_raises(type(error)) as caught:
+        raise error
+    return caught
+
+
+def test_expect_raises_raises_assertion_errors_alone():
+    with pytest.raises(AssertionError, match="nothing was raised"), expect_raises(Internal):
+        pass
+    with pytest.raises(AssertionError, match="found Internal"), expect_raises(Sabotage):
+        raise Internal("x")
+    caught = caught_from(Internal("x"))
+    assert caught.error.message == "x"
+    with pytest.raises(AssertionError, match="no message"), expect_raises(Internal):
+        raise Internal(" ")
+    with pytest.raises(AssertionError, match="not JSON-able"), expect_raises(Internal):
+        raise Internal("x", details={"at": object()})
+
+
+def test_checks_import_no_test_framework(root):
+    folder = root / "conformance/src/pinfold_conformance"
+    files = [*folder.rglob("*.py")]
+    assert len(files) > 50
+    guilty = [
+        file.relative_to(folder)
+        for file in files
+        if "pytest" in file.read_text().replace("pytest --", "")
+        and file.name not in ("plugin.py", "test_conformance.py", "__init__.py", "_expect.py")
+        and any(
+            line.lstrip().startswith(("import pytest", "from pytest"))
+            for line in file.read_text().splitlines()
+        )
+    ]
+    assert guilty == []

@@ -1,0 +1,85 @@
+"""Who tests the tests: each bug dies by the check that is named for it, each attack hits the naive."""
+
+import pytest
+
+from pinfold_conformance import PROFILES, Kind, Options, Verdict, all_checks, run
+from pinfold_conformance._session import Planned, Session
+from pinfold_conformance.adapters._degenerate import DEGENERATES, degenerate_lane
+from pinfold_conformance.adapters._naive import NaiveLane
+from pinfold_conformance.adapters.toy import ToyLane
+from pinfold_conformance.checks import _attacks
+from pinfold_conformance.mutants import mutants
+from tests.conformance.support import make_check
+
+REMOTE = PROFILES["remote"]
+
+#: Checks without a mutant of their own, each with the reason.
+WITHOUT_MUTANT = {
+    "TR-1.exec-absent": "a target without compute is core's own instance",
+    "TR-1.network-allowlist": "the reference has no allowlist",
+    "TR-1.network-unenforced": "the reference enforces its network",
+    "TR-1.level-native": "the reference is isolated",
+}
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
+def test_a_mutant_dies_by_its_check(mutant):
+    only = (mutant.kills,) if mutant.kills != "LC-9.strays" else ("LC-5.empty",)
+    report = run(mutant.lane(), Options(profile=REMOTE, only=only, strict=True, other=ToyLane()))
+    outcome = report.by_id(mutant.kills)
+    assert outcome.verdict is Verdict.FAIL, outcome
+    assert outcome.reason
+
+
+def test_there_are_enough_mutants_and_every_check_has_one():
+    everyone = mutants()
+    assert len(everyone) >= 60
+    assert sum(one.any_adapter and one.kills.startswith("EX-") for one in everyone) >= 15
+    named = {one.kills for one in everyone}
+    checks = {one.id for one in all_checks()}
+    assert named - checks == {"LC-9.strays"}
+    assert checks - named == set(WITHOUT_MUTANT)
+
+
+@pytest.mark.parametrize("name", DEGENERATES)
+def test_an_adapter_that_keeps_nothing_passes_nothing(name):
+    scale = 0.001 if name == "always-hangs" else 0.2
+    options = Options(
+        profile=PROFILES["ci"], scale=scale, patience=10_000, other=degenerate_lane(name)
+    )
+    report = run(degenerate_lane(name), options)
+    assert len(report.outcomes) > 150
+    told = {
+        one.check: (str(one.verdict), one.reason)
+        for one in report.outcomes
+        if one.verdict not in (Verdict.FAIL, Verdict.INCONCLUSIVE)
+    }
+    assert told == {}
+
+
+ATTACKS = [one.id for one in all_checks() if one.kind is Kind.ATTACK]
+
+
+@pytest.mark.parametrize("check", [*ATTACKS, "FS-2.race"])
+def test_an_attack_succeeds_against_the_naive_adapter(check):
+    report = run(NaiveLane(), Options(profile=PROFILES["ci"], only=(check,)))
+    assert report.by_id(check).verdict is Verdict.FAIL, report.by_id(check)
+
+
+def test_every_cell_of_the_attack_matrix_succeeds_against_the_naive_adapter():
+    held = []
+
+    async def all_cells(case):
+        field = await _attacks.make_field(case)
+        for attack in _attacks.attacks(case):
+            case.evidence[attack.id] = await _attacks.escaped(case, field, attack)
+            if case.evidence[attack.id] is None:
+                held.append(attack.id)
+
+    with Session(NaiveLane(), Options(profile=REMOTE)) as session:
+        outcome = session.run(Planned(make_check(all_cells, deadline_s=120.0), 0))
+        session.finish()
+    assert outcome is not None
+    assert outcome.verdict is Verdict.PASS, outcome.reason
+    assert len(outcome.evidence) > 100
+    assert held == []
