@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -12,6 +13,7 @@ from pinfold.spec import (
     Durability,
     Escalation,
     IdleAction,
+    Kind,
     Level,
     Network,
     PinnedSpec,
@@ -20,6 +22,7 @@ from pinfold.spec import (
     ResolvedLifecycle,
     ResolvedSpec,
     ResolvedTarget,
+    WritableRoot,
 )
 from pinfold_host import provider
 
@@ -31,17 +34,17 @@ def pinned(
     network: str | None = None,
     *,
     roots: Sequence[str] = (),
-    options: dict | None = None,
+    options: dict[str, Any] | None = None,
 ) -> PinnedSpec:
     """A spec of the host provider with every field decided."""
     network = network or ("allow" if level == "none" else "deny")
     return PinnedSpec(
         spec=ResolvedSpec(
-            target=ResolvedTarget(kind="host", provider="host", options=options or {}),
+            target=ResolvedTarget(kind=Kind.HOST, provider="host", options=options or {}),
             containment=ResolvedContainment(
                 level=Level(level),
                 network=Network(mode=network),
-                filesystem=ResolvedFilesystem(writable_roots=tuple(roots)),
+                filesystem=ResolvedFilesystem(writable_roots=tuple(map(WritableRoot, roots))),
                 escalation=Escalation.NEVER,
             ),
             durability=Durability.NONE,
@@ -76,7 +79,7 @@ async def out(instance: Instance, script: str, **kwargs) -> str:
     return result.stdout_text
 
 
-async def until(condition: Callable, seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
     """Poll a condition, plain or async, until it holds."""
     deadline = time.monotonic() + seconds
     while True:

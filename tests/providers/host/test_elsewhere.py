@@ -11,7 +11,7 @@ import pytest
 
 from pinfold.provider import ExecRequest
 from pinfold_host import _local
-from tests.providers.host.support import are_still, create, grows, heartbeat, out, sh, workspace
+from tests.providers.host.support import are_still, create, grows, heartbeat, sh, workspace
 
 ELSEWHERE = """
 import asyncio, ctypes, fcntl, os, signal, subprocess, sys
@@ -162,4 +162,3 @@ async def test_python_without_pidfds_is_told(anyio_backend, monkeypatch):
     finally:
         monkeypatch.undo()
         _boundary.missing.cache_clear()
-    assert out

@@ -5,6 +5,7 @@ import os
 import stat
 import threading
 from pathlib import PurePosixPath
+from typing import Any
 
 import anyio
 import pytest
@@ -125,10 +126,10 @@ def outside(tmp_path):
 
 
 def _relative(place, start) -> str:
-    return os.path.relpath(place, start)
+    return str(os.path.relpath(place, start))
 
 
-def fingerprint(place) -> dict:
+def fingerprint(place) -> dict[str, Any]:
     return {
         str(path.relative_to(place)): (
             stat.S_IMODE(path.lstat().st_mode),
@@ -356,7 +357,7 @@ async def test_what_is_given_is_bytes(files):
     with pytest.raises(InvalidArgument):
         await files.write("/workspace/f", "text")
     with pytest.raises(InvalidArgument):
-        await files.upload("/workspace/f", _chunks("text"))
+        await files.upload("/workspace/f", _chunks("text"))  # type: ignore[arg-type]
     assert await files.read("/workspace/f") == b"old"
 
 
@@ -404,7 +405,7 @@ async def test_a_write_that_fails_or_is_cancelled_leaves_the_old_file(instance, 
     assert names(instance) == ["f"]
 
 
-ERRORS = {
+ERRORS: dict[str, tuple[str, list[Any], type[PinfoldError]]] = {
     "read missing": ("read", ["missing"], NotFound),
     "read under a file": ("read", ["file/x"], NotADirectory),
     "read a directory": ("read", ["dir"], IsADirectory),
@@ -506,9 +507,9 @@ async def test_permissions_of_the_guest_are_the_files_permissions(anyio_backend,
             with pytest.raises(PermissionDenied):
                 await call
         await files.chmod("/workspace/d", 0)
-        for call in (files.list("/workspace/d"), files.stat("/workspace/d/f")):
+        for look in (files.list("/workspace/d"), files.stat("/workspace/d/f")):
             with pytest.raises(PermissionDenied):
-                await call
+                await look
         await files.chmod("/workspace/d", 0o755)
         assert (await files.stat("/workspace/d/f")).mode == 0
     finally:

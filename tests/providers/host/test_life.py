@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -185,7 +186,7 @@ async def test_destroy_is_idempotent_and_what_comes_after_is_lost(instance):
 
 async def test_destroying_by_the_ref_alone(instance):
     """LC-9: another process can, also with commands running: their outcome is nobody's."""
-    outcome = []
+    outcome: list[object] = []
 
     async def command() -> None:
         try:
@@ -241,13 +242,17 @@ async def test_a_launcher_that_was_killed_is_a_lost_sandbox(anyio_backend, nativ
         await sh(instance, f"({heartbeat('hb')}) & :")
         beat = workspace(instance) / "hb"
         await grows(beat)
-        os.kill(instance._held.launcher.pid, signal.SIGKILL)
+        os.kill(launcher_of(instance), signal.SIGKILL)
         with pytest.raises((Lost, OutcomeUnknown)):
             await _run_for_ever(instance)
         assert await instance.status() == "absent"
         await until(lambda: are_still(beat))
     finally:
         await instance.destroy()
+
+
+def launcher_of(instance: Any) -> int:
+    return int(instance._held.launcher.pid)
 
 
 async def _run_for_ever(instance) -> None:

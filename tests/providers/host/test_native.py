@@ -1,6 +1,7 @@
 """What level native keeps out of reach, each with a control that shows it was there (SP-5, TR-1)."""
 
 import os
+import shutil
 import socket
 import stat
 import struct
@@ -8,6 +9,7 @@ import tempfile
 import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -278,6 +280,7 @@ def own_addresses() -> list[str]:
 
 
 SEND = """
+import shutil
 import socket
 s = socket.socket({family}, {kind})
 s.settimeout(2)
@@ -399,7 +402,7 @@ async def attempt(instance, *args: int) -> str:
     return await python(instance, CALL.format(args=args))
 
 
-def number_of(name: str) -> int:
+def number_of(name: str) -> Any:
     column = list(_seccomp.MACHINES).index(os.uname().machine)
     return _seccomp._DENIED[name][column]
 
@@ -487,7 +490,7 @@ class Machine:
     def __init__(self, program: bytes) -> None:
         self.code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
 
-    def run(self, arch: int, number: int, *args: int) -> int:
+    def run(self, arch: int, number: int, *args: int) -> Any:
         padded = (args + (0,) * 6)[:6]
         data = struct.pack("=IIQ6Q", number, arch, 0, *padded)
         at = accumulator = 0
@@ -599,10 +602,8 @@ async def test_without_a_way_to_keep_abstract_sockets_apart_allow_is_refused(
 ):
     """Issue: then `allow` at native is refused with the reason; deny works."""
     monkeypatch.setattr(_boundary, "can_scope_abstract_sockets", lambda: False)
-    real = _boundary.shutil.which
-    monkeypatch.setattr(
-        _boundary.shutil, "which", lambda name: None if "slirp" in name else real(name)
-    )
+    real = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name: None if "slirp" in name else real(name))
     with pytest.raises(Unavailable, match="abstract sockets"):
         await provider.create(pinned("native", "allow"), context())
     with pytest.raises(Unavailable, match="abstract sockets"):
@@ -616,7 +617,7 @@ async def test_without_a_way_to_keep_abstract_sockets_apart_allow_is_refused(
 
 async def test_allow_by_a_network_of_its_own(anyio_backend, monkeypatch):
     """Issue: slirp4netns, where Landlock can't: the network is there, the host's loopback not."""
-    if _boundary.shutil.which("slirp4netns") is None:
+    if shutil.which("slirp4netns") is None:
         pytest.skip("slirp4netns is not installed")
     monkeypatch.setattr(_boundary, "can_scope_abstract_sockets", lambda: False)
     instance = await create("native", "allow")

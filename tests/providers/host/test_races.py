@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ class Arena:
 
     def __init__(self, instance, outside: Path, counter: Path) -> None:
         self.instance = instance
-        self.files = instance.files
+        self.files: Any = instance.files
         self.root = workspace(instance)
         self.outside = outside
         counter.write_bytes(bytes(8))
@@ -146,7 +147,7 @@ async def arena(anyio_backend, way, tmp_path, data_home):
     await instance.destroy()
 
 
-def fingerprint(place: Path) -> dict:
+def fingerprint(place: Path) -> dict[str, Any]:
     return {
         str(path.relative_to(place)): (
             stat.S_IMODE(path.lstat().st_mode),
