@@ -7,6 +7,7 @@ import stat
 import struct
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,7 @@ async def test_a_job_serves_on_loopback_to_later_commands(instance, network):
 
 
 @contextmanager
-def listener(family: int, kind: int, address):
+def listener(family: int, kind: int, address: Any) -> Iterator[tuple[Any, list[bytes]]]:
     """A listener of the host's, and a way to see what reached it."""
     got: list[bytes] = []
     with socket.socket(family, kind) as server:
@@ -323,13 +324,13 @@ async def test_deny_denies_and_allow_allows(instance, network, name):
     for host in hosts:
         with listener(family, kind, (host, 0)) as (address, got):
             reach_from_here(family, kind, address[:2], got)
-            await until(lambda got=got: b"control" in got)
+            await until(lambda: b"control" in got)
             await reach(instance, family, kind, address[:2], "guest")
             if network == "allow":
-                await until(lambda got=got: b"guest" in got)
+                await until(lambda: b"guest" in got)
             else:
                 reach_from_here(family, kind, address[:2], got)
-                await until(lambda got=got: got.count(b"control") == 2)
+                await until(lambda: got.count(b"control") == 2)
                 assert b"guest" not in got
 
 
@@ -356,7 +357,7 @@ async def test_path_sockets_of_the_host_are_out_of_reach(instance, tmp_path):
         with listener(socket.AF_UNIX, socket.SOCK_STREAM, str(path)) as (address, got):
             path.chmod(mode)
             reach_from_here(socket.AF_UNIX, socket.SOCK_STREAM, address, got)
-            await until(lambda got=got: got == [b"control"])
+            await until(lambda: got == [b"control"])
             for place in (str(path), f"/proc/1/root{path}"):
                 said = await reach(instance, socket.AF_UNIX, socket.SOCK_STREAM, place, "guest")
                 assert said == "refused"
@@ -628,7 +629,7 @@ async def test_allow_by_a_network_of_its_own(anyio_backend, monkeypatch):
         for host in own_addresses():
             with listener(*INET["tcp"], (host, 0)) as (address, got):
                 await reach(instance, *INET["tcp"], address, "guest")
-                await until(lambda got=got: b"guest" in got)
+                await until(lambda: b"guest" in got)
         with listener(*INET["tcp"], ("127.0.0.1", 0)) as (address, got):
             for host in ("127.0.0.1", "10.0.2.2"):
                 said = await reach(instance, *INET["tcp"], (host, address[1]), "guest")

@@ -140,7 +140,8 @@ async def arena(anyio_backend, way, tmp_path, data_home):
     (outside / "x").write_bytes(b"canary")
     (outside / "sub").mkdir()
     instance = await create("none")
-    assert instance.files.roots.is_direct == (way == "openat2")
+    files: Any = instance.files
+    assert files.roots.is_direct == (way == "openat2")
     arena = Arena(instance, outside, tmp_path / "count")
     yield arena
     arena.close()
