@@ -49,6 +49,17 @@ DEFAULT_SIZE: Final = TerminalSize()
 TOLD_SECONDS: Final = 0.1
 
 
+def _forwarding(kind: type, target: Callable[[], Any]) -> Any:
+    """Return an object of an abstract class that passes every call on to the present target."""
+
+    def passing(name: str) -> Callable[..., Any]:
+        return lambda _, *args, **kwargs: getattr(target(), name)(*args, **kwargs)
+
+    names = [name for name, value in vars(kind).items() if callable(value) and name[0] != "_"]
+    made = type(f"Present{kind.__name__}", (kind,), {name: passing(name) for name in names})
+    return made()
+
+
 class _Inner(PosixTerminalInstance):
     """What runs in a container since its last start; its end is the container's."""
 
@@ -81,6 +92,9 @@ class DockerInstance(Instance, Pausable, Terminals):
     ) -> None:
         self.engine = guest.engine
         self.ref = ref
+        # Kept by callers, so that they outlive a pause: what they lead to is made anew.
+        self.files: Files = _forwarding(Files, lambda: self._running.files)
+        self.tree: Tree = _forwarding(Tree, lambda: self._running.tree)
         self._guest = guest
         self._outfit = outfit
         self._lacks = lacks
@@ -130,16 +144,6 @@ class DockerInstance(Instance, Pausable, Terminals):
                 details={"container": self.ref.id},
             )
         return self._inner
-
-    @property
-    def files(self) -> Files:  # type: ignore[override]
-        """Its files (FS)."""
-        return self._running.files
-
-    @property
-    def tree(self) -> Tree:  # type: ignore[override]
-        """Its workspace as a whole (CP)."""
-        return self._running.tree
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         if self._guest.was_cut():  # before anything is sent: nothing has run then (EX-14)

@@ -12,6 +12,7 @@ import os
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_network
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -220,7 +221,9 @@ class DockerLane(Lane):
         )
         with suppress(EngineError):  # an engine may have no bridge at all
             found = await _docker(instance).engine.call("GET", "networks", network)
-            self._gateways[instance.ref.id] = found["IPAM"]["Config"][0]["Gateway"]
+            (subnet, *_) = found["IPAM"]["Config"]
+            first = next(ip_network(subnet["Subnet"]).hosts())  # what a bridge takes for itself
+            self._gateways[instance.ref.id] = subnet.get("Gateway") or str(first)
         return instance
 
     async def reset(self, instance: Instance) -> None:
