@@ -69,6 +69,7 @@ CREATE INDEX journal_topic ON journal (topic, sequence);
 CREATE TABLE counter (version INTEGER NOT NULL);
 INSERT INTO counter VALUES (0);
 """
+_making = threading.Lock()
 _THREADS: Final = 4
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("pinfold_state_threads")
 
@@ -203,7 +204,7 @@ class SqliteStateStore(StateStore):
 
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _make_file(self.path)
         except OSError as exc:
             raise PermissionDenied(
                 f"the state store {self.path} can't be opened: {exc.strerror}",
@@ -285,6 +286,20 @@ class SqliteStateStore(StateStore):
                 hint = "the file is damaged, or no state store"
                 raise Unavailable(what, hint=hint, details=details, retryable=False) from exc
             raise Unavailable(what, details=details) from exc
+
+
+def _make_file(path: Path) -> None:
+    """Make a file for its owner alone, and never open one that is there.
+
+    Whoever closes a file lets go of all the locks that this process has on it: those of SQLite's
+    other connections, too, whose log the next process would then remove under their feet.
+    """
+    with _making:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileExistsError:
+            return
+        os.close(fd)
 
 
 def _make_schema(connection: sqlite3.Connection) -> None:
