@@ -127,6 +127,7 @@ class DurableLife(Life):
         instance = await self._ensure()
         self._begin()
         try:
+            await self.awake()
             async with background(self._keep_awake):
                 try:
                     with typed_errors():
@@ -149,6 +150,7 @@ class DurableLife(Life):
         instance = await self._ensure()
         self._begin()
         try:
+            await self.awake()
             with typed_errors():
                 yield instance
         except Unavailable:
@@ -174,8 +176,8 @@ class DurableLife(Life):
     async def _keep_awake(self) -> None:
         """Work in flight is activity: move the deadline along with it (LC-7)."""
         while True:
-            await self.awake()
             await anyio.sleep(self._awake_seconds)
+            await self.awake()
 
     @property
     def _awake_seconds(self) -> float:
@@ -183,19 +185,28 @@ class DurableLife(Life):
         return 60.0 if after is None else max(0.05, after * IDLE_SLACK / 2)
 
     async def _touch(self) -> None:
-        now = self._runtime.clock.now_us()
-        lifecycle = self._record.pinned.spec.lifecycle
-        if lifecycle.idle_action is IdleAction.KEEP_RUNNING or lifecycle.idle_after_seconds is None:
-            deadline, due = None, self._record.last_activity_us + 60_000_000 < now
+        stored, now = self._record.idle_deadline_us, self._runtime.clock.now_us()
+        idle_us = self._idle_us
+        if idle_us is None:
+            due = self._record.last_activity_us + 60_000_000 < now
         else:
-            idle_us = lifecycle.idle_after_seconds * 1_000_000
-            deadline = now + int(idle_us * (1 + IDLE_SLACK))
-            stored = self._record.idle_deadline_us
             due = stored is None or stored < now + idle_us
         if due:
-            await self._update(
-                lambda r: attrs.evolve(r, last_activity_us=now, idle_deadline_us=deadline)
-            )
+            await self._update(self._active)
+
+    @property
+    def _idle_us(self) -> int | None:
+        """How long it may be idle; None is for ever."""
+        lifecycle = self._record.pinned.spec.lifecycle
+        if lifecycle.idle_action is IdleAction.KEEP_RUNNING or lifecycle.idle_after_seconds is None:
+            return None
+        return lifecycle.idle_after_seconds * 1_000_000
+
+    def _active(self, record: SandboxRecord) -> SandboxRecord:
+        """Return a record of a sandbox that was active just now."""
+        now, idle_us = self._runtime.clock.now_us(), self._idle_us
+        deadline = None if idle_us is None else now + int(idle_us * (1 + IDLE_SLACK))
+        return attrs.evolve(record, last_activity_us=now, idle_deadline_us=deadline)
 
     def _adopt(self, stored: Stored) -> None:
         # Answers of concurrent writes may arrive out of order; versions only grow.
@@ -367,7 +378,9 @@ class DurableLife(Life):
                 await instance.tree.recover()
         except Lost:
             return await self._lose(stored)
-        changed = attrs.evolve(record, observed=ObservedState.READY, desired=DesiredState.READY)
+        changed = attrs.evolve(
+            self._active(record), observed=ObservedState.READY, desired=DesiredState.READY
+        )
         event = (EventType.RESUMED, {"process_state_lost": processes_lost})
         try:
             stored = await self._records.replace(stored, changed, event)
@@ -458,7 +471,7 @@ class DurableLife(Life):
                 }
             await self._update(
                 lambda r: attrs.evolve(
-                    r,
+                    self._active(r),
                     observed=ObservedState.READY,
                     ref=instance.ref,
                     claim=None,
@@ -575,6 +588,7 @@ class DurableLife(Life):
         await self._ensure()
         self._begin()
         try:
+            await self.awake()
             record = await self._commits.share(self._commit)
         finally:
             self._end()
@@ -590,6 +604,7 @@ class DurableLife(Life):
             raise Conflict("work is in flight", hint="wait for it, or end it")
         self._begin()
         try:
+            await self.awake()
             await self._update(lambda r: attrs.evolve(r, restoring=record.checkpoint_id))
             await self._finish_restore(instance, record.checkpoint_id)
         finally:
