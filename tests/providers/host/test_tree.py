@@ -280,6 +280,22 @@ async def test_an_interruption_before_the_journal_touches_nothing(instance):
         assert await instance.tree.recover() is False
 
 
+async def test_every_blob_is_verified_also_of_what_is_in_place(instance):
+    """CP-3: a tree that could not be made again is not said to be restored."""
+    await out(instance, "printf one > a; printf two > b")
+    before = await Checkpoint.of(instance)
+    del before.contents[hashlib.sha256(b"one").hexdigest()]
+
+    async def fetch(digest):
+        if digest not in before.contents:
+            raise CheckpointCorrupt(digest)
+        yield before.contents[digest]
+
+    with pytest.raises(CheckpointCorrupt):
+        await instance.tree.restore(RestorePlan(entries=before.entries, fetch=fetch))
+    assert await facts(instance) == before.facts
+
+
 async def test_no_room_to_stage_touches_nothing(instance, monkeypatch):
     """CP-3: no space is found out before the live tree is touched."""
     await out(instance, MAKE)

@@ -184,7 +184,7 @@ class HostProvider(Provider):
 
         place = Place(ref.id)
         record = place.read() if place.is_valid and not place.is_ending else None
-        if record is None or record.sandbox != ctx.owner.sandbox:
+        if record is None:
             raise Lost(f"the folder of {ref.id} is gone")
         try:
             return await take_local(place, ref, pinned.spec, ctx)

@@ -90,6 +90,8 @@ class Restore:
     ) -> None:
         """Lay out every file that differs from the live one, and write the journal.
 
+        Every blob of the tree is fetched and verified, also those that are in place (CP-3).
+
         Raises:
             CheckpointCorrupt: what `fetch` gives is not what its digest says.
             OSError: no space, or the like; `discard` takes it back.
@@ -98,11 +100,12 @@ class Restore:
         self._files.mkdir(parents=True, mode=0o700)
         there = {e.path: (e.digest, e.size) for e in live if e.type is FileType.FILE}
         first: dict[str, int] = {}
+        kept: dict[str, Entry] = {}
         for number, entry in enumerate(entries):
-            if entry.type is not FileType.FILE or there.get(entry.path) == (
-                entry.digest,
-                entry.size,
-            ):
+            if entry.type is not FileType.FILE:
+                continue
+            if there.get(entry.path) == (entry.digest, entry.size):
+                kept[entry.digest] = entry
                 continue
             place = self._files / str(number)
             if entry.digest in first:
@@ -112,6 +115,8 @@ class Restore:
                 first[entry.digest] = number
                 await _fetch(entry, place, fetch)
             self._dress(place, entry)
+        for digest in kept.keys() - first.keys():  # what is in place is verified in the store too
+            await _fetch(kept[digest], None, fetch)
         await anyio.to_thread.run_sync(self._write_journal, entries)
 
     def discard(self) -> None:
@@ -295,15 +300,19 @@ class _Parents:
         return self._fd
 
 
-async def _fetch(entry: Entry, place: Path, fetch: Callable[[str], AsyncIterator[bytes]]) -> None:
+async def _fetch(
+    entry: Entry, place: Path | None, fetch: Callable[[str], AsyncIterator[bytes]]
+) -> None:
+    """Get a blob and verify it; keep it, where there is a place for it."""
     digest, size = hashlib.sha256(), 0
-    with place.open("wb") as stream:
+    with contextlib.ExitStack() as stack:
+        stream = None if place is None else stack.enter_context(place.open("wb"))
         async for chunk in fetch(entry.digest):
             digest.update(chunk)
             size += len(chunk)
-            if len(chunk) <= _INLINE_BYTES:
+            if stream is not None and len(chunk) <= _INLINE_BYTES:
                 stream.write(chunk)
-            else:
+            elif stream is not None:
                 await anyio.to_thread.run_sync(stream.write, chunk)
     if digest.hexdigest() != entry.digest or size != entry.size:
         raise CheckpointCorrupt(
