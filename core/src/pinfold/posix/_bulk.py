@@ -19,7 +19,7 @@ from pinfold.posix._call import CHUNK, ProgramFailed, Shell, closing
 from pinfold.posix._layout import Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
-from pinfold.posix._tar import END, Reader, header, padding
+from pinfold.posix._tar import END, Reader, folder, header, padding
 
 __all__ = [
     "SMALL_BYTES",
@@ -27,8 +27,6 @@ __all__ = [
     "Content",
     "Failure",
     "Operation",
-    "Packed",
-    "Verdict",
     "batched",
     "batched_names",
     "groups",
@@ -81,26 +79,9 @@ class Content:
 
     name: str
     size: int
-    chunks: AsyncIterable[bytes]
+    chunks: bytes | AsyncIterable[bytes]
     mode: int = 0o644
     mtime_ns: int = 0
-
-
-@attrs.frozen
-class Packed:
-    """A regular file on its way out; `chunks` is read to its end before the next one comes."""
-
-    at: int
-    size: int
-    chunks: AsyncIterator[bytes]
-
-
-@attrs.frozen
-class Verdict:
-    """Whether the files of one directory, at these places, are certainly what the names meant."""
-
-    at: tuple[int, ...]
-    certain: bool
 
 
 @attrs.frozen
@@ -205,36 +186,6 @@ class Bulk:
                         found[at] = ProgramFailed(code, "")
         return found
 
-    async def pack(self, items: Sequence[tuple[str, str]]) -> AsyncGenerator[Packed | Verdict]:
-        """Yield the regular files among names, each given with its directory and once only.
-
-        After those of one directory comes a verdict on them: whether it is certain that no link was
-        followed. What does not come is something else, or gone. In bounded memory.
-
-        Raises:
-            Unavailable: what comes is no archive.
-        """
-        numbered = ((at, directory, name) for at, (directory, name) in enumerate(items))
-        for batch in batched(groups(numbered)):
-            clock = f"{self._tools.control}/{temporary()}"
-            stream = self._shell.stream("paths", "pack", args=(clock, *_flat(batch)))
-            async with aclosing(stream) as chunks:
-                reader = Reader(chunks)
-                for group in batch:
-                    if await reader.line() != "in ok":
-                        continue
-                    places = dict(zip(group.names, group.at, strict=True))
-                    before, now = await reader.line(), await reader.line()
-                    while member := await reader.member():
-                        async with aclosing(reader.content(member.size)) as content:
-                            if member.regular and member.name in places:
-                                yield Packed(places[member.name], member.size, content)
-                            async for _ in content:
-                                pass
-                    after = await reader.line()
-                    certain = before == after and (before or "") < (now or "")
-                    yield Verdict(group.at, certain)
-
     async def small(
         self, items: Sequence[tuple[str, str, int]], largest: int = SMALL_BYTES
     ) -> AsyncGenerator[tuple[int, bytes]]:
@@ -252,17 +203,16 @@ class Bulk:
                 total += fitting[count][1][2]
                 count += 1
             run, fitting = fitting[:count], fitting[count:]
-            held: dict[int, bytes] = {}
-            async with aclosing(self.pack([item[:2] for _, item in run])) as packed:
-                async for item in packed:
-                    if isinstance(item, Packed):
-                        if item.size <= largest:
-                            held[item.at] = b"".join([chunk async for chunk in item.chunks])
-                        continue
-                    for index in item.at if item.certain else ():
-                        if index in held:
-                            yield run[index][0], held.pop(index)
-                    held.clear()
+            numbered = ((at, directory, name) for at, (directory, name, _) in run)
+            for batch in batched(groups(numbered)):
+                clock = f"{self._tools.control}/{temporary()}"
+                stream = self._shell.stream("paths", "pack", args=(clock, *_flat(batch)))
+                async with aclosing(stream):
+                    reader = Reader(stream)
+                    for group in batch:
+                        if await reader.line() == "in ok":
+                            for at, data in await _unpacked(reader, group, largest):
+                                yield at, data
 
     async def apply(
         self,
@@ -341,18 +291,40 @@ class Bulk:
         return time, records, answer.trouble
 
 
+async def _unpacked(reader: Reader, group: Group, largest: int) -> list[tuple[int, bytes]]:
+    """Read one directory's archive; nothing of it counts unless the directory stayed as it was."""
+    places = dict(zip(group.names, group.at, strict=True))
+    before, now = await reader.line(), await reader.line()
+    held = []
+    while member := await reader.member():
+        at = places.pop(member.name, None) if member.regular else None
+        if at is None or member.size > largest:
+            await reader.skip(member.size)
+        else:
+            held.append((at, await reader.content(member.size)))
+    after = await reader.line()
+    return held if before == after and (before or "") < (now or "") else []
+
+
 async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:
     held = bytearray()
+    group = None
     for content in contents:
+        if group != (group := content.name.partition("/")[0]):
+            held += folder(group)
         held += header(content.name, content.size, content.mode, content.mtime_ns)
         left = content.size
-        async with closing(content.chunks):
-            async for chunk in content.chunks:
-                left -= len(chunk)
-                held += chunk
-                if len(held) >= CHUNK:
-                    yield bytes(held)
-                    held.clear()
+        if isinstance(content.chunks, bytes):
+            left -= len(content.chunks)
+            held += content.chunks
+        else:
+            async with closing(content.chunks):
+                async for chunk in content.chunks:
+                    left -= len(chunk)
+                    held += chunk
+                    if len(held) >= CHUNK:
+                        yield bytes(held)
+                        held.clear()
         if left:
             raise ValueError(f"{content.name}: {left} bytes more were announced than came")
         held += padding(content.size)

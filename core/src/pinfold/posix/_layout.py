@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -14,6 +15,8 @@ from pinfold.spec import WORKSPACE
 
 __all__ = ["TEMPORARY", "Layout", "Place", "temporary"]
 
+#: What needs no closer look: names in the workspace, of plain characters, none of them dots alone.
+_PLAIN: Final = re.compile(rf"{WORKSPACE}(?:/(?!\.{{1,2}}(?:/|$))[ -.0-~]+)+")
 #: How names of ours in the workspace begin, while something is written; hidden from listings.
 TEMPORARY: Final = ".pinfold-tmp-"
 
@@ -30,12 +33,17 @@ class Place:
     Attributes:
         directory: physical.
         name: `.` for a root itself.
-        path: in the caller's view.
+        text: the path in the caller's view.
     """
 
     directory: str
     name: str
-    path: PurePosixPath
+    text: str
+
+    @property
+    def path(self) -> PurePosixPath:
+        """The path in the caller's view."""
+        return PurePosixPath(self.text)
 
     @property
     def args(self) -> tuple[str, str]:
@@ -78,14 +86,16 @@ class Layout:
         Raises:
             InvalidArgument, OutsideWorkspace: as `guest_path`.
         """
-        pure = guest_path(path, self.names)
+        text = str(path)
+        if not _PLAIN.fullmatch(text):
+            text = str(guest_path(path, self.names))
         for name, real in ((WORKSPACE, self.root), *self.writable_roots):
-            if pure == name:
-                return Place(str(real), ".", pure)
-            if name in pure.parents:
-                inner = real / pure.relative_to(name)
-                return Place(str(inner.parent), inner.name, pure)
-        raise AssertionError(pure)  # guest_path has refused all else
+            if text == str(name):
+                return Place(str(real), ".", text)
+            if text.startswith(f"{name}/"):
+                inner, _, last = text[len(str(name)) :].rpartition("/")
+                return Place(f"{real}{inner}", last, text)
+        raise AssertionError(text)  # guest_path has refused all else
 
     def caller(self, path: PurePosixPath) -> PurePosixPath:
         """Return how the caller names a physical path."""

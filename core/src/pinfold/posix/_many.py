@@ -141,9 +141,7 @@ class ManyFiles(Files, ABC):
                     for name, at in zip(group.names, group.at, strict=True):
                         new = members[at]
                         mode = 0o644 if new.mode is None else new.mode
-                        contents.append(
-                            Content(f"{number}/{name}", len(new.data), once(new.data), mode)
-                        )
+                        contents.append(Content(f"{number}/{name}", len(new.data), new.data, mode))
                 try:
                     failures = await self._bulk.apply(
                         root, operations, contents, staged=temporary(), keep=keep, clean=True

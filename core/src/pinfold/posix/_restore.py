@@ -153,9 +153,9 @@ class Restorer:
             )
             staged[entry.path] = stage, str(number)
         if not self._tools.tar:
-            for content in contents:
+            for entry, content in zip(new, contents, strict=True):
                 place = WORKSPACE / stage / content.name
-                await self._files.upload(place, content.chunks, mode=content.mode)
+                await self._files.upload(place, verified(plan, entry), mode=content.mode)
             return
         try:
             await self._bulk.apply(self._root, (), contents, times=True, staged=stage)

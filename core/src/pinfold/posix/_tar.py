@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 import attrs
 
 from pinfold.errors import Unavailable
 
-__all__ = ["BLOCK", "END", "Member", "Reader", "header", "padding"]
+__all__ = ["BLOCK", "END", "Member", "Reader", "folder", "header", "padding"]
 
 BLOCK: Final = 512
 END: Final = bytes(2 * BLOCK)
@@ -17,14 +17,21 @@ _PIECE: Final = 1 << 20
 _NAME_FIELD: Final = 100
 _OCTAL_LIMIT: Final = 8**11
 _REGULAR: Final = b"0"
+_DIRECTORY: Final = b"5"
 _LONG_NAME: Final = b"L"
-_SKIPPED: Final = {b"g", b"K"}  # what is said of all, and long link texts: not needed
 _PAX: Final = b"x"
+_EXTENSIONS: Final = {_LONG_NAME, _PAX, b"g", b"K"}  # the last two say nothing that is needed
+_CONTENT: Final = {_REGULAR, b"\0", b"7"}
 
 
 def padding(size: int) -> bytes:
     """Return the zeros that fill up the last block of a content."""
     return bytes(-size % BLOCK)
+
+
+def folder(name: str) -> bytes:
+    """Return the header of a directory."""
+    return _block(f"{name}/".encode(), 0, 0o755, 0, _DIRECTORY)
 
 
 def header(name: str, size: int, mode: int = 0o644, mtime_ns: int = 0) -> bytes:
@@ -75,45 +82,54 @@ class Reader:
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
-        self._held = bytearray()
+        self._held = b""
+        self._at = 0
 
     async def _more(self) -> bool:
         async for chunk in self._chunks:
-            self._held += chunk
+            self._held = self._held[self._at :] + chunk
+            self._at = 0
             return True
         return False
 
     async def line(self) -> str | None:
         """Return the next line without its end, or None at the end."""
-        while (at := self._held.find(b"\n")) < 0:
+        while (end := self._held.find(b"\n", self._at)) < 0:
             if not await self._more():
-                if self._held:
+                if self._at < len(self._held):
                     raise _broken("a line has no end")
                 return None
-        text = bytes(self._held[:at]).decode("utf-8", "surrogateescape")
-        del self._held[: at + 1]
+        text = _text(self._held[self._at : end])
+        self._at = end + 1
         return text
 
     async def exactly(self, size: int) -> bytes:
         """Return so many bytes."""
-        while len(self._held) < size:
+        end = self._at + size
+        if end <= len(self._held):
+            start, self._at = self._at, end
+            return self._held[start:end]
+        parts, left = [self._held[self._at :]], end - len(self._held)
+        while left > 0:
+            self._at = len(self._held)
             if not await self._more():
-                raise _broken(f"{size - len(self._held)} bytes are missing")
-        data = bytes(self._held[:size])
-        del self._held[:size]
-        return data
-
-    async def content(self, size: int) -> AsyncGenerator[bytes]:
-        """Yield a member's content in pieces, then pass over its padding."""
-        left = size
-        while left:
-            if not self._held and not await self._more():
                 raise _broken(f"{left} bytes are missing")
-            piece = bytes(self._held[: min(left, _PIECE)])
-            del self._held[: len(piece)]
-            left -= len(piece)
-            yield piece
-        await self.exactly(-size % BLOCK)
+            self._at = min(left, len(self._held))
+            parts.append(self._held[: self._at])
+            left -= self._at
+        return b"".join(parts)
+
+    async def content(self, size: int) -> bytes:
+        """Return a member's content."""
+        return (await self.exactly(size - size % -BLOCK))[:size]
+
+    async def skip(self, size: int) -> None:
+        """Pass over a member's content."""
+        left = size - size % -BLOCK
+        while left:
+            step = min(left, _PIECE)
+            await self.exactly(step)
+            left -= step
 
     async def member(self) -> Member | None:
         """Return the next member, or None at the archive's end, which it passes over."""
@@ -121,15 +137,16 @@ class Reader:
         long_size: int | None = None
         while True:
             block = await self.exactly(BLOCK)
-            if not block.strip(b"\0"):
+            if block[:1] == b"\0" and not block.strip(b"\0"):
                 await self._pass_zeros()
                 return None
             if not _sum_is_right(block):
                 raise _broken("it is no tar archive")
             kind, size = block[156:157], _number(block[124:136])
-            if kind in {_LONG_NAME, _PAX} or kind in _SKIPPED:
-                data = await self.exactly(size)
-                await self.exactly(-size % BLOCK)
+            if kind in _EXTENSIONS:
+                if size > _PIECE:
+                    raise _broken("a header is absurdly long")
+                data = await self.content(size)
                 if kind == _LONG_NAME:
                     long_name = _text(data.rstrip(b"\0"))
                 elif kind == _PAX:
@@ -137,19 +154,20 @@ class Reader:
                     long_name = facts.get("path", long_name)
                     long_size = int(facts["size"]) if "size" in facts else long_size
                 continue
-            prefix = block[345:500].split(b"\0")[0] if block[257:263] == b"ustar\0" else b""
-            name = _text((prefix + b"/" if prefix else b"") + block[:100].split(b"\0")[0])
-            regular = kind in {_REGULAR, b"\0", b"7"}
+            name = block[:100].split(b"\0")[0]
+            if block[257:263] == b"ustar\0" and block[345] != 0:
+                name = block[345:500].split(b"\0")[0] + b"/" + name
+            regular = kind in _CONTENT
             size = size if long_size is None else long_size
-            return Member(long_name or name, regular, size if regular else 0)
+            return Member(long_name or _text(name), regular, size if regular else 0)
 
     async def _pass_zeros(self) -> None:
         while True:
-            stripped = self._held.lstrip(b"\0")
-            if stripped:
-                self._held = stripped
+            rest = self._held[self._at :].lstrip(b"\0")
+            if rest:
+                self._held, self._at = rest, 0
                 return
-            self._held.clear()
+            self._at = len(self._held)
             if not await self._more():
                 return
 
@@ -173,7 +191,7 @@ def _sum_is_right(block: bytes) -> bool:
         said = int(block[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError:
         return False
-    return said == sum(block[:148]) + 8 * 0x20 + sum(block[156:])
+    return said == sum(block) - sum(block[148:156]) + 8 * 0x20
 
 
 def _pax(data: bytes) -> dict[str, str]:

@@ -107,6 +107,14 @@ while [ $# -gt 0 ]; do
     trap - EXIT
     kind=$1
     case $kind in mkdir | files | link) make=1 ;; esac
+    if [ "$kind" = files ] && [ ! -e "$2" ] && [ ! -L "$2" ]; then
+      # A directory that is new altogether takes one rename.
+      enter "${2%/*}" .
+      if mv -T -- "$stage/$4" "./${2##*/}"; then
+        printf 'in ok\n'
+        exit
+      fi
+    fi
     enter "$2" .
     extra=$4
     IFS=/
