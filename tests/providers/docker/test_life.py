@@ -15,6 +15,7 @@ from pinfold.errors import Lost, OutcomeUnknown, Unavailable
 from pinfold.provider import Context, ExecRequest, InstanceRef, InstanceStatus, Owner
 from pinfold_docker import DockerProvider
 from tests.providers.docker.support import (
+    BUSYBOX,
     OWNER,
     box,
     eventually,
@@ -187,11 +188,19 @@ async def test_a_create_that_is_cancelled_leaves_nothing(client, provider, milli
 
 async def test_an_image_with_its_own_workspace_gives_an_empty_one(client, provider):
     """The quick way, by which an image passes the owner on, is taken only where nothing is there."""
+    script = "ls -A; stat -c '%u %a' ."
+    seeder = provider._maker._seeder
     files = {"workspace/from-image": b"x"}
-    async with image(client, files=files) as name, box(provider, image=name) as instance:
-        assert await said(instance, "ls -A; stat -c '%u %a' .") == "1000 755\n"
-        async with box(provider, image=name) as again:
-            assert await said(again, "ls -A; stat -c '%u %a' .") == "1000 755\n"
+    async with image(client, files=files) as name:
+        for number in range(2):
+            async with box(provider, image=name) as instance:
+                assert await said(instance, script) == "1000 755\n", number
+        assert not seeder.fits(client.images.get(name).id, 1000)
+    for number in range(2):
+        async with box(provider) as instance:
+            assert await said(instance, script) == "1000 755\n", number
+    assert seeder.fits(client.images.get(BUSYBOX).id, 1000)
+    assert not seeder.fits(client.images.get(BUSYBOX).id, 4321)
 
 
 async def test_a_users_own_labels_are_added(client, provider):

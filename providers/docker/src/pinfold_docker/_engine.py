@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 import anyio
@@ -22,6 +23,8 @@ __all__ = ["API_NEWEST", "API_OLDEST", "CALL_SECONDS", "Engine", "Hijacked", "lo
 API_OLDEST: Final = (1, 41)
 API_NEWEST: Final = (1, 45)
 CALL_SECONDS: Final = 60.0
+#: It costs an engine more than a create does to say what it is.
+FACTS_SECONDS: Final = 10.0
 DEFAULT_SOCKET: Final = "/var/run/docker.sock"
 
 Query = Mapping[str, Any]
@@ -95,6 +98,16 @@ class Engine:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._prefix = ""
+        self._facts: dict[str, Any] = {}
+        self._asked = -FACTS_SECONDS
+
+    async def facts(self) -> dict[str, Any]:
+        """Return what the engine says of itself, asked anew after a while."""
+        now = monotonic()
+        if now - self._asked >= FACTS_SECONDS:
+            self._facts = await self.call("GET", "info")
+            self._asked = now
+        return self._facts
 
     async def version(self) -> str:
         """Return the API version that both sides speak, `v1.41`.

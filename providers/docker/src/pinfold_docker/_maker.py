@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Final
@@ -163,8 +163,8 @@ class Maker:
             copies_image=fits,
         )
         query = {"name": name, "platform": options.platform}
-        # An engine goes on with what it was asked for, also when nobody waits for the answer.
-        with anyio.CancelScope(shield=True), anyio.fail_after(EFFECT_SECONDS):
+
+        async def create() -> None:
             try:
                 await engine.call("POST", "containers", "create", query=query, body=config)
             except EngineError as exc:
@@ -172,11 +172,20 @@ class Maker:
                     raise
                 await require_image(engine, image, options)
                 await engine.call("POST", "containers", "create", query=query, body=config)
-            if not fits:
+
+        async def start() -> None:
+            await engine.call("POST", "containers", name, "start")
+
+        # An engine goes on with what it was asked for, also when nobody waits for the answer.
+        with anyio.CancelScope(shield=True), anyio.fail_after(EFFECT_SECONDS):
+            await create()
+            if fits:
+                await start()
+            else:
                 await self._seeder.seed(
                     engine, name, image=image.id, user=options.user, labels=labels
                 )
-            await engine.call("POST", "containers", name, "start")
+                await _both(start, lambda: self._seeder.clear(engine, name))
         await anyio.lowlevel.checkpoint()
 
     async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
@@ -301,11 +310,32 @@ class Maker:
 
 
 async def _facts(engine: Engine) -> dict[str, Any]:
+    """Return what an engine says of itself; what it said a moment ago is good enough."""
     try:
-        facts: dict[str, Any] = await engine.call("GET", "info")
+        return await engine.facts()
     except EngineError as exc:
         raise _unavailable(exc) from None
-    return facts
+
+
+async def _both(
+    first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
+) -> None:
+    first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
+) -> None:
+    """Do two things at once; the first error is raised, as it is."""
+    errors: list[Exception] = []
+
+    async def guarded(what: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await what()
+        except (EngineError, PinfoldError) as exc:
+            errors.append(exc)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(guarded, first)
+        tasks.start_soon(guarded, second)
+    if errors:
+        raise errors[0]
 
 
 async def _remove(engine: Engine, name: str) -> bool:

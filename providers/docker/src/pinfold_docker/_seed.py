@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-import anyio
-
 from pinfold_docker._config import volume_name
 from pinfold_docker._engine import Engine
 from pinfold_docker._http import EngineError
@@ -41,7 +39,7 @@ class Seeder:
     async def seed(
         self, engine: Engine, name: str, *, image: str, user: int, labels: Mapping[str, str]
     ) -> None:
-        """Give the volume of a container to a user; leaves nothing else behind.
+        """Give the volume of a container to a user; `clear` removes what it took.
 
         Raises:
             EngineError: the engine refuses.
@@ -64,21 +62,21 @@ class Seeder:
             },
         }
         await engine.call("POST", "containers", "create", query={"name": helper}, body=config)
-        try:
-            await engine.call(
-                "PUT",
-                "containers",
-                helper,
-                "archive",
-                query={"path": MOUNT},
-                body=_owner_archive(user),
-                headers={"Content-Type": "application/x-tar"},
-            )
-            if (image, user) not in self._fits:
-                self._fits[image, user] = await _passes_on(engine, helper, user)
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(15):
-                await engine.call("DELETE", "containers", helper, query={"force": 1})
+        await engine.call(
+            "PUT",
+            "containers",
+            helper,
+            "archive",
+            query={"path": MOUNT},
+            body=_owner_archive(user),
+            headers={"Content-Type": "application/x-tar"},
+        )
+        if (image, user) not in self._fits:
+            self._fits[image, user] = await _passes_on(engine, helper, user)
+
+    async def clear(self, engine: Engine, name: str) -> None:
+        """Remove what `seed` took."""
+        await engine.call("DELETE", "containers", name + SEED_SUFFIX, query={"force": 1})
 
 
 def _owner_archive(user: int) -> bytes:
@@ -117,5 +115,5 @@ async def _passes_on(engine: Engine, container: str, user: int) -> bool:
         root is not None
         and more is None
         and root.isdir()
-        and (root.uid, root.gid, root.mode) == (user, user, 0o755)
+        and (root.uid, root.gid, root.mode & 0o7777) == (user, user, 0o755)
     )

@@ -1,0 +1,389 @@
+"""Docker: what pinfold adds to the engine's own cost, beside docker-py, the CLI and peers.
+
+Needs an engine with the test images: `python -m tools.docker_engine python -m bench docker`. Peers
+(llm-sandbox, testinfra) are measured where they are installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import importlib.util
+import io
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+from unittest import mock
+
+import docker
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from bench.harness import Way, compare
+from pinfold.plugins import Catalog
+from pinfold.provider import Context, ExecRequest, FileType, Owner, TreeItem
+from pinfold.resolve import pin, resolve
+from pinfold.spec import PinnedSpec
+from pinfold_docker import DockerProvider
+from pinfold_docker import _maker as maker
+from pinfold_docker._config import container_config
+from pinfold_docker._instance import DockerInstance
+from pinfold_docker._options import DockerOptions
+from tools import docker_engine
+
+IMAGE = "pinfold-test:busybox"
+MIB = 1 << 20
+FILES = 5000
+ECHO = ["echo", "hi"]
+
+
+class RawEngine:
+    """The floor: the fewest requests, on connections that are kept, in plain blocking Python."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._kept: list[docker_engine.UnixHTTP] = []
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        connection = self._kept.pop() if self._kept else docker_engine.UnixHTTP(self._path, 60)
+        data = None if body is None else json.dumps(body)
+        connection.request(method, path, data, {"Content-Type": "application/json"})
+        answer = connection.getresponse().read()
+        self._kept.append(connection)
+        return json.loads(answer) if answer.strip() else None
+
+    def exec(self, container: str, argv: list[str]) -> bytes:
+        config = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
+        exec_id = self.call("POST", f"/containers/{container}/exec", config)["Id"]
+        body = b'{"Detach": false, "Tty": false}'
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(self._path)
+            stream.sendall(
+                b"POST /exec/%b/start HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%b"
+                % (exec_id.encode(), len(body), body)
+            )
+            data = b""
+            while piece := stream.recv(65536):
+                data += piece
+        _, _, frames = data.partition(b"\r\n\r\n")
+        output = b""
+        while frames:
+            size = int.from_bytes(frames[4:8], "big")
+            output += frames[8 : 8 + size]
+            frames = frames[8 + size :]
+        facts = self.call("GET", f"/exec/{exec_id}/json")
+        if facts["ExitCode"] != 0:
+            raise RuntimeError(output)
+        return output
+
+
+class Bench:
+    """One engine, and the blocking way to ours."""
+
+    def __init__(self, host: str, portal: BlockingPortal) -> None:
+        self.host = host
+        self.portal = portal
+        self.raw = RawEngine(host.removeprefix("unix://"))
+        self.client = docker.DockerClient(base_url=host, version="auto")
+        self.provider = DockerProvider()
+        self.pinned: PinnedSpec = portal.call(self._pin)
+
+    async def _pin(self) -> PinnedSpec:
+        target = {"kind": "container", "provider": "docker", "options": {"image": IMAGE}}
+        catalog = Catalog([self.provider])
+        return await pin(resolve({"target": target, "durability": "none"}, catalog), catalog)
+
+    def create(self) -> DockerInstance:
+        ctx = Context(owner=Owner(store="bench", sandbox="sbx_bench"))
+        return self.portal.call(self.provider.create, self.pinned, ctx)
+
+    def run(self, instance: DockerInstance) -> None:
+        result = self.portal.call(instance.exec, ExecRequest(argv=ECHO))
+        if result.stdout != b"hi\n":
+            raise RuntimeError(result)
+
+    @contextmanager
+    def box(self, *, helper: bool) -> Iterator[DockerInstance]:
+        with without_helper() if not helper else mock.patch.object(maker, "equip", maker.equip):
+            instance = self.create()
+        try:
+            yield instance
+        finally:
+            self.portal.call(instance.destroy)
+
+    def cli(self, *argv: str) -> None:
+        subprocess.run(["docker", "--host", self.host, *argv], check=True, capture_output=True)
+
+
+def without_helper() -> Any:
+    """The shell path: as if the dist pinfold-helper were not installed."""
+    return mock.patch.object(maker, "equip", functools.partial(_equip_without_helper, maker.equip))
+
+
+def _equip_without_helper(equip: Any, guest: Any, **settings: Any) -> Any:
+    return equip(guest, **{**settings, "helper": "never"})
+
+
+def peers(bench: Bench, name: str) -> list[Way]:
+    """What else there is to run a command in a container with."""
+    ways = []
+    if importlib.util.find_spec("testinfra"):
+        import testinfra
+
+        host = testinfra.get_host(f"docker://{name}")
+        ways.append(Way(name="testinfra docker://", run=lambda: host.run("echo hi").stdout))
+    if importlib.util.find_spec("llm_sandbox"):
+        from llm_sandbox import SandboxSession
+
+        session = SandboxSession(
+            client=bench.client, container_id=name, lang="python", skip_environment_setup=True
+        )
+        session.open()
+        ways.append(Way(name="llm-sandbox", run=lambda: session.execute_command("echo hi")))
+    return ways
+
+
+def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
+    with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
+        name = shell.ref.id
+        container = bench.client.containers.get(name)
+        floor = Way(name="raw API, three requests", run=lambda: bench.raw.exec(name, ECHO))
+        cli = Way(name="docker exec", run=lambda: bench.cli("exec", name, *ECHO))
+        yield compare(
+            "exec of `echo hi`, beside the raw API",
+            [
+                floor,
+                Way(name="pinfold, shell path", run=lambda: bench.run(shell), limit=1.1),
+                Way(name="pinfold, resident helper", run=lambda: bench.run(helped), limit=0.2),
+                Way(name="docker-py", run=lambda: container.exec_run(ECHO, demux=True)),
+                cli,
+                *peers(bench, name),
+            ],
+            rounds=31,
+        )
+        yield compare(
+            "exec of `echo hi`, beside the CLI",
+            [
+                cli,
+                Way(name="pinfold, shell path", run=lambda: bench.run(shell), limit=0.8),
+                Way(name="pinfold, resident helper", run=lambda: bench.run(helped), limit=0.2),
+            ],
+            rounds=15,
+        )
+        yield from concurrent(bench, shell, helped)
+
+
+def concurrent(bench: Bench, shell: DockerInstance, helped: DockerInstance) -> Iterator[Any]:
+    with ThreadPoolExecutor(32) as threads:
+
+        def many(what: Callable[[], object]) -> Callable[[], object]:
+            return lambda: [f.result() for f in [threads.submit(what) for _ in range(32)]]
+
+        yield compare(
+            "32 execs at once",
+            [
+                Way(
+                    name="raw API",
+                    run=many(lambda: bench.raw.exec(shell.ref.id, ECHO)),
+                    number=32,
+                ),
+                Way(
+                    name="pinfold, shell path",
+                    run=many(lambda: bench.run(shell)),
+                    number=32,
+                    limit=1.12,
+                ),
+                Way(
+                    name="pinfold, resident helper",
+                    run=many(lambda: bench.run(helped)),
+                    number=32,
+                    limit=0.2,
+                ),
+            ],
+            rounds=5,
+        )
+
+
+def files(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
+    big = folder / "big"
+    big.write_bytes(secrets.token_bytes(100 * MIB))
+
+    async def chunks() -> AsyncIterator[bytes]:
+        with big.open("rb") as file:
+            while piece := file.read(MIB):
+                yield piece
+
+    async def up(box: DockerInstance) -> None:
+        assert await box.files.upload("/workspace/big", chunks()) == 100 * MIB
+
+    async def down(box: DockerInstance) -> None:
+        with (folder / "back").open("wb") as file:
+            async for piece in box.files.download("/workspace/big"):
+                file.write(piece)
+
+    with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
+        name = shell.ref.id
+        rows = {"pinfold, shell path": shell, "pinfold, resident helper": helped}
+        to, back = f"{name}:/workspace/big", str(folder / "copied")
+
+        def ours(what: Callable[[DockerInstance], Coroutine[Any, Any, None]]) -> list[Way]:
+            return [
+                Way(name=row, run=lambda box=box: bench.portal.call(what, box), limit=1.35)  # type: ignore[misc]
+                for row, box in rows.items()
+            ]
+
+        yield compare(
+            "upload of 100 MiB",
+            [Way(name="docker cp", run=lambda: bench.cli("cp", str(big), to)), *ours(up)],
+            rounds=5,
+        )
+        yield compare(
+            "download of 100 MiB",
+            [Way(name="docker cp", run=lambda: bench.cli("cp", to, back)), *ours(down)],
+            rounds=5,
+        )
+        assert (folder / "back").read_bytes() == big.read_bytes()
+
+
+def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
+    tree = folder / "tree"
+    for number in range(FILES):
+        place = tree / f"d{number % 50}" / f"f{number}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(secrets.token_bytes(4096))
+
+    async def one(data: bytes) -> AsyncIterator[bytes]:
+        yield data
+
+    async def items() -> AsyncIterator[TreeItem]:
+        for path in [tree, *sorted(tree.rglob("*"))]:
+            inner = PurePosixPath(path.relative_to(tree))
+            if path.is_dir():
+                yield TreeItem(path=inner, type=FileType.DIRECTORY, mode=0o755)
+            else:
+                data = path.read_bytes()
+                yield TreeItem(
+                    path=inner, type=FileType.FILE, mode=0o644, size=len(data), chunks=one(data)
+                )
+
+    async def up(box: DockerInstance) -> None:
+        await box.files.upload_tree("/workspace/tree", items())
+
+    async def down(box: DockerInstance) -> None:
+        target = folder / "down"
+        shutil.rmtree(target, ignore_errors=True)
+        async for item in box.files.download_tree("/workspace/tree"):
+            place = target / item.path
+            if item.type is FileType.DIRECTORY:
+                place.mkdir(parents=True, exist_ok=True)
+            elif item.chunks is not None:
+                place.write_bytes(b"".join([piece async for piece in item.chunks]))
+
+    with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
+        prefix = ["docker", "--host", bench.host, "exec", "-i", shell.ref.id, "tar", "-C"]
+
+        def tar_up() -> None:
+            stream = io.BytesIO()
+            with tarfile.open(fileobj=stream, mode="w") as tar:
+                tar.add(tree, "piped")
+            subprocess.run([*prefix, "/workspace", "-xf", "-"], input=stream.getvalue(), check=True)
+
+        def tar_down() -> None:
+            target = folder / "piped"
+            shutil.rmtree(target, ignore_errors=True)
+            done = subprocess.run(
+                [*prefix, "/workspace", "-cf", "-", "piped"], check=True, capture_output=True
+            )
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+                tar.extractall(target, filter="data")
+
+        def ours(what: Callable[[DockerInstance], Coroutine[Any, Any, None]]) -> list[Way]:
+            return [
+                Way(name=row, run=lambda box=box: bench.portal.call(what, box), limit=1.3)  # type: ignore[misc]
+                for row, box in (
+                    ("pinfold, shell path", shell),
+                    ("pinfold, resident helper", helped),
+                )
+            ]
+
+        title = f"{FILES} files of 4 KiB"
+        yield compare(f"{title}, up", [Way(name="tar pipe", run=tar_up), *ours(up)], rounds=3)
+        yield compare(f"{title}, down", [Way(name="tar pipe", run=tar_down), *ours(down)], rounds=3)
+
+
+def life(bench: Bench) -> Iterator[dict[str, Any]]:
+    options = DockerOptions(image=IMAGE)
+
+    def raw() -> None:
+        name = f"bench-{secrets.token_hex(8)}"
+        config = container_config(
+            name,
+            options,
+            image=str(bench.pinned.pins["image_id"]),
+            labels={},
+            network=None,
+            writable_roots=(),
+            copies_image=True,
+        )
+        bench.raw.call("POST", f"/containers/create?name={name}", config)
+        bench.raw.call("POST", f"/containers/{name}/start")
+        bench.raw.exec(name, ECHO)
+        made.append(name)
+
+    def ours() -> None:
+        instance = bench.create()
+        bench.run(instance)
+        instances.append(instance)
+
+    def shell() -> None:
+        with without_helper():
+            ours()
+
+    made: list[str] = []
+    instances: list[DockerInstance] = []
+    try:
+        yield compare(
+            "create to first result",
+            [
+                Way(name="raw create, start, exec", run=raw),
+                Way(name="pinfold, shell path", run=shell),
+                Way(name="pinfold, resident helper", run=ours, limit=1.15),
+            ],
+            rounds=9,
+        )
+    finally:
+        for name in made:
+            bench.raw.call("DELETE", f"/containers/{name}?force=1")
+            bench.raw.call("DELETE", f"/volumes/{name}-workspace")
+        for instance in instances:
+            bench.portal.call(instance.destroy)
+
+
+def main() -> list[dict[str, Any]]:
+    """Run the benchmarks."""
+    host = docker_engine.present()
+    if host is None:
+        print("docker: no engine answers; run it by python -m tools.docker_engine COMMAND")
+        return []
+    with start_blocking_portal() as portal, tempfile.TemporaryDirectory() as folder:
+        bench = Bench(host, portal)
+        try:
+            return [
+                *round_trip(bench),
+                *life(bench),
+                *files(bench, Path(folder)),
+                *trees(bench, Path(folder)),
+            ]
+        except http.client.HTTPException as exc:
+            raise RuntimeError("the engine broke off") from exc
+        finally:
+            bench.client.close()
