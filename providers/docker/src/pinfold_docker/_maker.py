@@ -320,8 +320,6 @@ async def _facts(engine: Engine) -> dict[str, Any]:
 async def _both(
     first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
 ) -> None:
-    first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]
-) -> None:
     """Do two things at once; the first error is raised, as it is."""
     errors: list[Exception] = []
 
