@@ -12,7 +12,8 @@ import pinfold
 from pinfold.errors import PinfoldError
 
 
-async def main(place: str, name: str) -> None:
+async def main(*argv: str) -> None:
+    place, name = argv
     async with pinfold.reopen(name, store=pinfold.Store(place)) as box:
         print(json.dumps({"ready": True}), flush=True)
         while line := await to_thread.run_sync(sys.stdin.readline):

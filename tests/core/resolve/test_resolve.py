@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
 
@@ -11,7 +13,7 @@ from pinfold.plugins import Catalog, TemplateRevision
 from pinfold.provider import Pins, Supports
 from pinfold.resolve import Layer, pin, resolve
 from pinfold.spec import Kind, ResolvedSpec, Spec, Target, from_json, to_canonical, to_json
-from tests.core.support import ToyProvider, catalog, vfs_provider
+from tests.core.support import VFS, ToyProvider, catalog, vfs_provider
 
 TOY = {"kind": "container", "provider": "toy"}
 
@@ -336,14 +338,14 @@ WEAK = ToyProvider(
     "weak",
     ("container", "machine", "managed"),
     capabilities=attrs.evolve(
-        vfs_provider().descriptor.capabilities(None),
+        VFS,
         network_enforced=False,
         portable_checkpoint=False,
     ),
     containment=(Supports(level="native", networks=("allow", "deny")),),
     durabilities=("none", "checkpointed"),
 )
-BASE = {
+BASE: dict[str, Any] = {
     "target": {"kind": "container", "provider": "weak"},
     "durability": "none",
     "containment": {"level": "native", "network": {"mode": "allow"}},

@@ -14,6 +14,7 @@ from pinfold.errors import SpecInvalid
 from pinfold.spec import (
     UNSET,
     Containment,
+    HostPattern,
     JsonObject,
     Kind,
     Lifecycle,
@@ -456,7 +457,7 @@ def test_sp0_words_may_be_given_as_text():
     [  # each a call that must not come to be
         lambda: Target(kind="nope"),
         lambda: Network(mode="allowlist"),
-        lambda: Network(mode="allowlist", allowed_hosts=["http://x"]),
+        lambda: Network(mode="allowlist", allowed_hosts=[HostPattern("http://x")]),
         lambda: Lifecycle(idle_after_seconds=0),
         lambda: Target(options={"password": "x"}),
         lambda: Target(provider="no spaces"),
