@@ -129,6 +129,8 @@ async def box(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Asyn
         yield Box(kind, instance, guest, workspace, outside, out)
         if kit.resident is not None:
             await kit.resident.aclose()
+        elif kind != "busybox":  # that one's /tmp goes with it
+            shutil.rmtree(kit.control, ignore_errors=True)
     finally:
         guest.close()
         end_all(str(tmp_path))

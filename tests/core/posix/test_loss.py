@@ -1,6 +1,6 @@
 """What is said when a target or a transport fails (EX-1, EX-14): never a guess, never a second try."""
 
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import anyio
 import pytest
@@ -129,3 +129,21 @@ async def test_without_concurrent_exec_calls_queue_and_queueing_is_not_timed(
             tasks.start_soon(one)
     assert [result.timed_out for result in results] == [False] * 5
     assert (tmp_path / "log").read_text() == "in\nout\n" * 5
+
+
+def mode_of(path: str) -> int | None:
+    return Path(path).stat().st_mode & 0o7777 if Path(path).exists() else None
+
+
+async def test_a_target_that_lives_on_is_left_as_it_was_found(box) -> None:
+    """LC-9: no process and no file of ours."""
+    beat = Heartbeat(box)
+    await box.sh(f"setsid sh -c '{beat.loop}' </dev/null >/dev/null 2>&1 &")
+    await beat.beats()
+    control = box.instance.equipment.control
+    assert mode_of(control) == 0o700
+    await box.instance.clean_up()
+    assert await beat.is_still()
+    assert mode_of(control) is None
+    assert (await box.sh("kill -9 $$")).signal == 9  # and it can be used again
+    await box.instance.clean_up()

@@ -38,7 +38,7 @@ from pinfold.provider import (
     check_exec,
     guest_env,
 )
-from pinfold.spec import Limits, TreeKill
+from pinfold.spec import TERM_GRACE_SECONDS, Limits, TreeKill
 
 __all__ = ["POSIX_FEATURES", "Equipment", "PosixInstance", "PosixTerminalInstance", "equip"]
 
@@ -244,6 +244,22 @@ class PosixInstance(Instance):
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         return await self.equipment.runner.run(request, sink)
+
+    async def clean_up(self) -> None:
+        """End all processes and remove what is ours outside the workspace.
+
+        For the `destroy` of a target that lives on, a machine; it may be called again.
+
+        Raises:
+            Lost, Unreachable, Unavailable: the target can't be asked; all may still be there.
+        """
+        kit = self.equipment
+        if kit.resident is not None:
+            await kit.resident.aclose()
+        shell = Shell(kit.guest, kit.shell_path)
+        await shell.reap(f"{COOKIE}={kit.mark}", f"{TERM_GRACE_SECONDS:g}")
+        if kit.control:
+            await shell.call("clean", args=(kit.control,))
 
 
 class PosixTerminalInstance(PosixInstance, Terminals):

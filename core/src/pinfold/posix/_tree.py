@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Final
 
+import anyio
 import attrs
 
 from pinfold.errors import (
     Effect,
+    IsADirectory,
+    NotADirectory,
     NotFound,
+    NotRegular,
+    OutsideWorkspace,
     PermissionDenied,
     PinfoldError,
     Unavailable,
 )
-from pinfold.posix._bulk import Bulk, batched_names
+from pinfold.posix._bulk import Bulk, Operation, batched, batched_names
 from pinfold.posix._call import ProgramFailed, Shell, closing
 from pinfold.posix._layout import Layout, Place
 from pinfold.posix._probe import Tools
@@ -44,6 +49,7 @@ __all__ = ["ShellTree"]
 _RACY_NS: Final = 2_000_000_000
 _TRIES: Final = 3
 _HEX: Final = 64
+_CLOSE_SECONDS: Final = 10.0
 
 
 class ShellTree(Tree):
@@ -74,8 +80,21 @@ class ShellTree(Tree):
                 hint="use an image that has it",
                 retryable=False,
             )
+        scan, shut = await self._scan(since or ScanState(), {})
+        if shut:
+            async with self._opened() as modes:
+                scan, shut = await self._scan(since or ScanState(), modes)
+        if shut:
+            raise PermissionDenied(
+                f"the workspace can't be read whole: {', '.join(shut[:5])}",
+                hint="give its owner the right to read them",
+                details={"paths": shut},
+            )
+        return scan
+
+    async def _scan(self, since: ScanState, modes: Mapping[str, int]) -> tuple[Scan, list[str]]:
+        """Scan; return also what could not be read. `modes` are those that count."""
         started, records, trouble = await self._walk()
-        since = since or ScanState()
         digests: dict[str, str] = {}
         dirty: list[Record] = []
         for record in records:
@@ -86,13 +105,6 @@ class ShellTree(Tree):
                 else:
                     dirty.append(record)
         fresh, unsettled, unreadable = await self._hash(dirty)
-        if trouble or unreadable:
-            which = sorted(unreadable) or [trouble]
-            raise PermissionDenied(
-                f"the workspace can't be read whole: {', '.join(which[:5])}",
-                hint="give its owner the right to read them",
-                details={"paths": which},
-            )
         entries, marks = [], {}
         for record in records:
             if record.type is FileType.OTHER:
@@ -102,15 +114,42 @@ class ShellTree(Tree):
                 if record.name not in fresh:
                     continue  # gone meanwhile
                 record, digest = fresh[record.name]  # noqa: PLW2901 -- as it was when it was read
-            entries.append(entry_of(record, digest))
+            entry = entry_of(record, digest)
+            entries.append(attrs.evolve(entry, mode=modes.get(entry.path, entry.mode)))
             if digest and started and record.name not in unsettled:
                 marks[record.name] = mark_of(record, digest)
-        return Scan(
+        scan = Scan(
             entries=tuple(entries),
             skipped=tuple(r.name for r in records if r.type is FileType.OTHER),
             unsettled=tuple(sorted(unsettled)),
             state=ScanState(started_ns=started, files=marks),
         )
+        return scan, sorted(unreadable) or ([trouble] if trouble else [])
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[dict[str, int]]:
+        """Let the owner read what it has shut, for a while; yield the modes that were."""
+        try:
+            said = await self._shell.call("paths", "open", args=(self._place.directory,))
+        except ProgramFailed as exc:
+            raise error_of(exc, WORKSPACE, "open") from None
+        modes = {}
+        for line in said.decode("utf-8", "surrogateescape").split("//\n")[:-1]:
+            mode, _, name = line.partition(" ")
+            modes[name.removeprefix("./")] = int(mode, 8)
+        try:
+            yield modes
+        finally:
+            with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                await self._close(modes)
+
+    async def _close(self, modes: Mapping[str, int]) -> None:
+        operations = [
+            Operation("chmod", *_inside(self._place, name), f"{mode:o}")
+            for name, mode in sorted(modes.items(), reverse=True)
+        ]
+        for batch in batched(operations):
+            await self._bulk.apply(self._place.directory, batch)
 
     async def _walk(self) -> tuple[int, list[Record], str]:
         try:
@@ -194,6 +233,7 @@ class ShellTree(Tree):
     async def read(self, entries: Sequence[Entry]) -> AsyncIterator[Blob]:
         names = [entry.path for entry in entries]
         left = dict.fromkeys(names)
+        shut: list[str] = []
         if self._tools.tar:
             items = [(*_pair(self._place, entry.path), entry.size) for entry in entries]
             async with aclosing(self._bulk.small(items)) as found:
@@ -202,21 +242,39 @@ class ShellTree(Tree):
                     digest = hashlib.sha256(data).hexdigest()
                     yield Blob(path=names[index], data=data, last=True, digest=digest)
         for name in left:
-            chunks = self._files.download(WORKSPACE / name)
             try:
-                async with closing(chunks), aclosing(_blobs(name, chunks)) as blobs:
+                async with aclosing(self._read_one(name)) as blobs:
                     async for blob in blobs:
                         yield blob
-            except (NotFound, PermissionDenied):
-                yield Blob(path=name, data=b"", last=True)
+            except PermissionDenied:
+                shut.append(name)
+        if shut:
+            async with self._opened():
+                for name in shut:
+                    async with aclosing(self._read_one(name)) as blobs:
+                        async for blob in blobs:
+                            yield blob
 
-    async def state_of(self, entries: Sequence[Entry]) -> ScanState:
+    async def _read_one(self, name: str) -> AsyncGenerator[Blob]:
+        chunks = self._files.download(WORKSPACE / name)
+        try:
+            async with closing(chunks), aclosing(_blobs(name, chunks)) as blobs:
+                async for blob in blobs:
+                    yield blob
+        except (NotFound, NotADirectory, NotRegular, IsADirectory, OutsideWorkspace):
+            yield Blob(path=name, data=b"", last=True)  # it is gone
+
+    async def state_of(self, entries: Sequence[Entry]) -> ScanState | None:
         """Hold the tree to what it was made to be, and return the state for the next scan.
+
+        None where its owner has shut parts of it: then that can't be seen without opening them.
 
         Raises:
             Unavailable: it is something else.
         """
-        started, records, _ = await self._walk()
+        started, records, trouble = await self._walk()
+        if trouble:
+            return None
         wanted = {entry.path: entry for entry in entries}
         marks = {}
         for record in records:
@@ -252,6 +310,11 @@ def _tampered(name: str) -> Unavailable:
 def _pair(place: Place, name: str) -> tuple[str, str]:
     inner = PurePosixPath(place.directory, name)
     return str(inner.parent), inner.name
+
+
+def _inside(place: Place, name: str) -> tuple[str, tuple[str]]:
+    directory, last = _pair(place, name)
+    return directory, (last,)
 
 
 async def _blobs(path: str, chunks: AsyncIterator[bytes]) -> AsyncGenerator[Blob]:

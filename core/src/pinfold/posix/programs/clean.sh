@@ -1,0 +1,4 @@
+# Removes our directory in the target.
+printf 'ok\n'
+rm -rf -- "$1"
+finish
