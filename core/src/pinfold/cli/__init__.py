@@ -1,4 +1,4 @@
-"""The command line: `pinfold run`, `targets`, `resolve`, `view`, `schema`, and plugins' verbs."""
+"""The command line: ephemeral and durable sandboxes, specs, and plugins' verbs."""
 
 from __future__ import annotations
 

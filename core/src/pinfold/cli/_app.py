@@ -12,6 +12,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from pinfold.cli._text import shown
+
 __all__ = ["FAILURE", "app", "main"]
 
 FAILURE: Final = 125
@@ -131,16 +133,18 @@ def _main(argv: list[str] | None) -> int:
         _quiet_pipe()
         return FAILURE
     except Exception as exc:
-        from pinfold.errors import PinfoldError
+        from pinfold.errors import PinfoldError, SpecInvalid
 
-        if isinstance(exc, PinfoldError):
+        if isinstance(exc, SpecInvalid):
+            return _fail(*str(exc).split("\n"))  # a line for each fault
+        if isinstance(exc, (PinfoldError, OSError)):
             return _fail(str(exc))
         raise
     return code if isinstance(code, int) else 0
 
 
-def _fail(message: str) -> int:
-    click.echo(f"pinfold: {message}", err=True)
+def _fail(*lines: str) -> int:
+    click.echo("pinfold: " + "\n".join(map(shown, lines)), err=True)
     return FAILURE
 
 

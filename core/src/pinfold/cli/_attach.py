@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import anyio
 import click
 from anyio import to_thread
 
+from pinfold._tasks import background
+from pinfold.cli import _session as session
 from pinfold.cli._stores import again
-from pinfold.errors import InvalidArgument
+from pinfold.errors import InvalidArgument, PinfoldError, Unimplemented
 from pinfold.provider import Terminal, TerminalSize
 
 __all__ = ["attach"]
@@ -27,27 +29,37 @@ DETACH: Final = b"\x1d"
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def attach(name: str, command: tuple[str, ...]) -> int:
-    """Open a shell, or CMD, in a terminal of the sandbox NAME; Ctrl-] leaves it."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InvalidArgument(
-            "attach needs a terminal on both sides", hint="use `pinfold exec` for commands"
-        )
-    return anyio.run(_attach, name, list(command) or None)
+    """Open a shell, or CMD, in a terminal of the sandbox NAME; Ctrl-] leaves and ends it."""
+    return session.run(lambda: _attach(name, list(command) or None))
 
 
 async def _attach(name: str, command: list[str] | None) -> int:
-    async with (
-        again(name) as box,
-        box.terminal(command, env={"TERM": os.environ.get("TERM", "xterm")}, size=_size()) as term,
-    ):
-        click.echo("(Ctrl-] leaves)", err=True)
-        with _raw(sys.stdin.fileno()):
-            async with anyio.create_task_group() as group:
-                group.start_soon(_type, term, group.cancel_scope)
-                group.start_soon(_follow_size, term)
-                code = await _show(term)
-                group.cancel_scope.cancel()
-    return code
+    async with again(name) as box:
+        if not box.capabilities.pty:
+            raise Unimplemented(
+                f"sandbox {box.name!r} has no terminals", hint="use `pinfold exec` for commands"
+            )
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise InvalidArgument(
+                "attach needs a terminal on both sides", hint="use `pinfold exec` for commands"
+            )
+        env = {"TERM": os.environ.get("TERM", "xterm")}
+        async with box.terminal(command, env=env, size=_size()) as term:
+            with _raw(sys.stdin.fileno()):
+                click.echo("(Ctrl-] leaves)\r", err=True)
+                return await _converse(term)
+
+
+async def _converse(term: Terminal) -> int:
+    """Carry bytes both ways until the shell ends, or the person leaves; return the exit code."""
+    code: int | None = None
+
+    async def typing() -> None:
+        await _type(term, left)
+
+    async with background(lambda: _follow_size(term)), background(typing) as left:
+        code = await _show(term)
+    return 0 if code is None else code
 
 
 async def _show(term: Terminal) -> int:
@@ -56,7 +68,12 @@ async def _show(term: Terminal) -> int:
             data = await term.receive()
         except anyio.EndOfStream:
             return await term.wait()
-        await to_thread.run_sync(os.write, sys.stdout.fileno(), data)
+        await to_thread.run_sync(_write, data)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
 
 
 async def _type(term: Terminal, scope: anyio.CancelScope) -> None:
@@ -66,7 +83,10 @@ async def _type(term: Terminal, scope: anyio.CancelScope) -> None:
         data = os.read(keys, 65_536)
         before, detach, _ = data.partition(DETACH)
         if before:
-            await term.send(before)
+            try:
+                await term.send(before)
+            except (anyio.BrokenResourceError, PinfoldError):
+                return  # the shell has ended: what it said last, and its code, are still read
         if detach or not data:
             scope.cancel()
             return
@@ -75,7 +95,8 @@ async def _type(term: Terminal, scope: anyio.CancelScope) -> None:
 async def _follow_size(term: Terminal) -> None:
     with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
         async for _ in changes:
-            await term.resize(_size())
+            with suppress(anyio.BrokenResourceError, PinfoldError):
+                await term.resize(_size())
 
 
 def _size() -> TerminalSize:
@@ -90,7 +111,7 @@ def _raw(fd: int) -> Iterator[None]:
 
     before = termios.tcgetattr(fd)
     try:
-        tty.setraw(fd)
+        tty.setraw(fd, termios.TCSADRAIN)  # what was typed ahead is kept
         yield
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)

@@ -9,10 +9,12 @@ import anyio
 import click
 
 from pinfold import sandbox
+from pinfold.cli import _session as session
 from pinfold.cli._choice import Choice, choice_options
 from pinfold.cli._specs import lines
 from pinfold.cli._stores import again, surroundings
-from pinfold.events import Event
+from pinfold.cli._text import shown
+from pinfold.events import Event, EventType
 from pinfold.resolve import resolve
 from pinfold.sandbox import Runtime, Store
 from pinfold.spec import to_json
@@ -26,8 +28,8 @@ __all__ = ["down", "drain", "events", "list_", "port", "up"]
 @click.option("--json", "as_json", is_flag=True, help="Print the view as JSON.")
 def up(name: str, choice: Choice, as_json: bool) -> int:  # noqa: FBT001 - click's
     """Make the durable sandbox NAME, have its compute ready, and show it."""
-    shown = anyio.run(_up, name, choice)
-    click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(lines(shown)))
+    view = session.run(lambda: _up(name, choice))
+    click.echo(json.dumps(view, indent=2) if as_json else "\n".join(lines(view)))
     return 0
 
 
@@ -56,7 +58,7 @@ def list_(deleted: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
         views = await sandbox.list(store=store, deleted=deleted, runtime=runtime)
         return [view.to_dict() for view in views]
 
-    rows = anyio.run(read)
+    rows = session.run(read)
     if as_json:
         click.echo(json.dumps({"items": rows}, indent=2))
         return 0
@@ -72,11 +74,11 @@ def list_(deleted: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
 
 @click.command()
 @click.argument("name")
-@click.option("--follow", "-f", is_flag=True, help="Go on, until interrupted.")
+@click.option("--follow", "-f", is_flag=True, help="Go on, until it is deleted.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, an event a line.")
 def events(name: str, follow: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
     """Print the journal of the sandbox NAME."""
-    anyio.run(_events, name, follow, as_json)
+    session.run(lambda: _events(name, follow, as_json))
     return 0
 
 
@@ -87,6 +89,7 @@ async def _events(name: str, follow: bool, as_json: bool) -> None:  # noqa: FBT0
             for event in await box.events(after=after):
                 click.echo(json.dumps(to_json(event)) if as_json else _line(event))
                 after = event.id
+                follow = follow and event.type is not EventType.DELETED
             if not follow:
                 return
             await anyio.sleep(0.25)
@@ -94,7 +97,7 @@ async def _events(name: str, follow: bool, as_json: bool) -> None:  # noqa: FBT0
 
 def _line(event: Event) -> str:
     facts = " ".join(f"{key}={value}" for key, value in event.data.items() if value is not None)
-    return f"{event.time}  {event.type}  generation {event.generation}  {facts}".rstrip()
+    return shown(f"{event.time}  {event.type}  generation {event.generation}  {facts}".rstrip())
 
 
 @click.command()
@@ -107,13 +110,15 @@ def port(name: str, number: int) -> int:
         async with again(name) as box:
             return (await box.expose(number)).url
 
-    click.echo(anyio.run(expose))
+    click.echo(session.run(expose))
     return 0
 
 
 @click.command()
 @click.argument("name")
-@click.option("--timeout", metavar="SECONDS", type=float, default=60.0, show_default=True)
+@click.option(
+    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0), default=60.0, show_default=True
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def drain(name: str, timeout: float, command: tuple[str, ...]) -> int:
     """Let the sandbox NAME take no new work; run CMD, if one is given, at the end."""
@@ -122,7 +127,7 @@ def drain(name: str, timeout: float, command: tuple[str, ...]) -> int:
         async with again(name) as box:
             return await box.drain(timeout_seconds=timeout, command=list(command) or None)
 
-    if not anyio.run(run):
+    if not session.run(run):
         click.echo("pinfold: some work still ran at the deadline", err=True)
     return 0
 
@@ -136,5 +141,5 @@ def down(name: str) -> int:
         async with again(name) as box:
             await box.delete()
 
-    anyio.run(run)
+    session.run(run)
     return 0

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, BinaryIO
 
-import anyio
 import click
 from anyio import to_thread
 
 from pinfold import sandbox
-from pinfold._tasks import background
-from pinfold.cli._app import FAILURE
+from pinfold.cli import _session as session
 from pinfold.cli._choice import Choice, choice_options
 from pinfold.cli._stores import again
 from pinfold.errors import TooLarge
@@ -88,7 +85,7 @@ def run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  # noqa:
         spec = resolve(selection.layers, runtime.catalog, ephemeral=True)
         return sandbox.open(spec, name=selection.name, runtime=runtime)
 
-    return anyio.run(_run, opening, request, as_json)
+    return session.run(lambda: _run(opening, request, as_json))
 
 
 @click.command("exec")
@@ -96,7 +93,7 @@ def run(choice: Choice, request: dict[str, Any], as_json: bool) -> int:  # noqa:
 @_request_options
 def exec_(name: str, request: dict[str, Any], as_json: bool) -> int:  # noqa: FBT001 - click's
     """Run CMD in the durable sandbox NAME, and exit with its code."""
-    return anyio.run(_run, lambda: again(name), request, as_json)
+    return session.run(lambda: _run(lambda: again(name), request, as_json))
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -126,24 +123,10 @@ def _read(source: BinaryIO) -> bytes:
 async def _run(
     opening: Callable[[], Opening[Any]],
     request: dict[str, Any],
-    as_json: bool,  # noqa: FBT001 - anyio.run passes no names
+    as_json: bool,  # noqa: FBT001 - it is passed by position
 ) -> int:
-    terminated = anyio.Event()
-
-    async def watch() -> None:
-        # SIGTERM ends what runs, with everything it made, before it ends us.
-        with anyio.open_signal_receiver(signal.SIGTERM) as signals:
-            async for _ in signals:
-                terminated.set()
-                scope.cancel()
-
-    code = FAILURE
-    async with (
-        background(watch) as scope,
-        opening() as box,
-    ):
-        code = await (_report(box, request) if as_json else _stream(box, request))
-    return 143 if terminated.is_set() else code
+    async with opening() as box:
+        return await (_report(box, request) if as_json else _stream(box, request))
 
 
 async def _report(box: Sandbox, request: dict[str, Any]) -> int:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anyio
 import click
 
+from pinfold.cli import _session as session
 from pinfold.cli._app import FAILURE
 from pinfold.cli._choice import Choice, choice_options
 from pinfold.cli._stores import again
@@ -77,7 +77,7 @@ def view(choice: Choice, ephemeral: bool, as_json: bool) -> int:  # noqa: FBT001
     """
     file = choice.file
     if file is not None and file.suffix not in (".toml", ".json"):
-        shown = anyio.run(_live, str(file))
+        shown = session.run(lambda: _live(str(file)))
         click.echo(json.dumps(shown, indent=2) if as_json else "\n".join(lines(shown)))
         return 0
     selection, resolved_from, _ = choice.select()

@@ -6,8 +6,10 @@ import anyio
 import click
 
 from pinfold import sandbox
+from pinfold.cli import _session as session
 from pinfold.cli._app import FAILURE
 from pinfold.cli._stores import surroundings
+from pinfold.cli._text import shown
 from pinfold.sandbox import Upkeep
 
 __all__ = ["gc", "reap"]
@@ -21,7 +23,7 @@ def gc() -> int:
     async def run() -> Upkeep:
         return await sandbox.gc(store, runtime) + await sandbox.gc_ephemeral(runtime)
 
-    return _report(anyio.run(run), "removed")
+    return _report(session.run(run), "removed")
 
 
 @click.command()
@@ -31,18 +33,21 @@ def reap(watch: bool) -> int:  # noqa: FBT001 - click's
     store, runtime = surroundings()
 
     async def run() -> Upkeep:
+        known: frozenset[tuple[str, str]] = frozenset()
         while watch:
             report = await sandbox.reap(store, runtime)
-            _report(report, "put to rest")
+            news = [failure for failure in report.failed if failure not in known]
+            _report(Upkeep(done=report.done, failed=tuple(news)), "put to rest")
+            known = frozenset(report.failed)
             await anyio.sleep(1.0)
         return await sandbox.reap(store, runtime)
 
-    return _report(anyio.run(run), "put to rest")
+    return _report(session.run(run), "put to rest")
 
 
 def _report(report: Upkeep, what: str) -> int:
     for name in report.done:
         click.echo(f"{what}: {name}")
     for name, why in report.failed:
-        click.echo(f"pinfold: {name}: {why}", err=True)
+        click.echo(f"pinfold: {name}: {shown(why)}", err=True)
     return FAILURE if report.failed else 0

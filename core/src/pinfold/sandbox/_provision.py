@@ -185,9 +185,12 @@ async def bootstrap(instance: Instance, pinned: PinnedSpec) -> None:
         request = ExecRequest(shell=command, timeout_seconds=BOOTSTRAP_TIMEOUT_SECONDS)
         result = await instance.exec(request)
         if result.exit_code != 0:
+            said = (result.stderr_text or result.stdout_text).strip().rpartition("\n")[2]
             raise Unavailable(
-                f"a bootstrap command ended with exit code {result.exit_code}: {command}",
-                hint="mend the command; its output is in the details",
+                f"a bootstrap command ended with exit code {result.exit_code}: {command!r}",
+                hint=f"it said {said[:200]!r}; all its output is in the details"
+                if said
+                else "it said nothing",
                 retryable=False,
                 details={
                     "command": command,

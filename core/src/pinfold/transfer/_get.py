@@ -32,11 +32,10 @@ async def get_to(
         async for chunk in chunks:
             left = memoryview(chunk)
             while left:  # an unbuffered stream may take less
-                # Nobody may ever read it: it must not hold up who has had enough of it.
-                done = await to_thread.run_sync(target.write, left, abandon_on_cancel=True)
+                done = await to_thread.run_sync(target.write, left)
                 left = left[done:]
             told(len(chunk))
-    await to_thread.run_sync(target.flush, abandon_on_cancel=True)
+    await to_thread.run_sync(target.flush)
 
 
 async def get(

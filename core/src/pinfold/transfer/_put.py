@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import aclosing
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+import anyio
 from anyio import to_thread
 
 from pinfold.errors import NotFound, NotRegular
@@ -76,18 +78,33 @@ async def put_from(
 ) -> None:
     """Copy an open stream of this machine into a file of a sandbox.
 
+    An unbuffered pipe, socket or terminal may be left at any time; any other stream must not wait
+    for ever.
+
     Raises:
         PinfoldError: as `Files.upload`.
     """
 
     async def chunks() -> AsyncGenerator[bytes, None]:
-        # A stream may never end: it must not hold up who has had enough of it.
-        while data := await to_thread.run_sync(source.read, CHUNK, abandon_on_cancel=True):
+        while data := await _next(source):
             told(len(data))
             yield data
 
     async with aclosing(chunks()) as pieces:
         await files.upload(target, pieces)
+
+
+async def _next(source: BinaryIO) -> bytes:
+    if isinstance(source, io.FileIO) and _may_wait(source.fileno()):
+        # No thread: nobody could end one that waits for what never comes.
+        await anyio.wait_readable(source.fileno())
+        return os.read(source.fileno(), CHUNK)
+    return await to_thread.run_sync(source.read, CHUNK)
+
+
+def _may_wait(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 async def _read(path: Path, told: Told) -> AsyncGenerator[bytes, None]:

@@ -1,0 +1,45 @@
+"""Running a verb's async part: SIGTERM ends all that it made before it ends us."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+import click
+
+from pinfold._tasks import background
+
+__all__ = ["TERMINATED", "run"]
+
+T = TypeVar("T")
+
+#: The exit code after SIGTERM, as a shell has it.
+TERMINATED = 128 + signal.SIGTERM
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run it to its end and return what it returns.
+
+    Raises:
+        Exit: it was cut short by SIGTERM, and has cleaned up.
+    """
+    results: list[T] = []
+    terminated = False
+
+    async def main() -> None:
+        async def watch() -> None:
+            nonlocal terminated
+            with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+                async for _ in signals:
+                    terminated = True
+                    scope.cancel()
+
+        async with background(watch) as scope:
+            results.append(await work())
+
+    anyio.run(main)
+    if terminated or not results:
+        raise click.exceptions.Exit(TERMINATED)
+    return results[0]
