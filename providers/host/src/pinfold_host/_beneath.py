@@ -70,9 +70,12 @@ class Roots:
     def __init__(self, roots: Sequence[Root], *, use_openat2: bool | None = None) -> None:
         self.roots = tuple(roots)
         self._is_closed = False
+        opened = os.fstat(self.roots[0].fd)
+        self._identity = (opened.st_ino, opened.st_dev)
         self._openat2 = openat2_or_none() if use_openat2 is not False else None
         # The longest match wins, should one root lie in another.
         self._by_depth = sorted(roots, key=lambda root: -len(root.caller.parts))
+        self._by_name = [(root, str(root.caller)) for root in self._by_depth]
 
     def _check_open(self) -> None:
         if self._is_closed:  # the descriptors may be somebody else's by now
@@ -95,20 +98,20 @@ class Roots:
         if self._is_closed:
             return True
         try:
-            return not os.path.samestat(os.fstat(root.fd), os.stat(root.folder))
+            found = os.stat(root.folder)
         except PermissionError:  # asked as the guest, who may not look: no sign of anything
             return False
         except OSError:
             return True
+        return (found.st_ino, found.st_dev) != self._identity
 
     def split(self, path: PurePosixPath) -> tuple[Root, bytes]:
         """Return the root that holds a path of the caller's, and the rest, `""` for itself."""
         self._check_open()
-        for root in self._by_depth:
-            if path == root.caller:
-                return root, b""
-            if root.caller in path.parents:
-                return root, os.fsencode(str(path)[len(str(root.caller)) + 1 :])
+        text = str(path)
+        for root, name in self._by_name:
+            if text.startswith(name) and text[len(name) : len(name) + 1] in {"", "/"}:
+                return root, os.fsencode(text[len(name) + 1 :])
         raise Escape
 
     def as_caller(self, path: PurePosixPath) -> PurePosixPath:

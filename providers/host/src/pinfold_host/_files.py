@@ -147,9 +147,11 @@ class DirectFiles(Files):
         fd, size = self._open_file(place)
         try:
             wanted = self._wanted(place, size, offset, length)
-            with self.acting(place):
-                if wanted <= _INLINE_BYTES:
+            if wanted <= _INLINE_BYTES:
+                try:
                     return _pread(fd, offset, wanted)
+                except OSError as error:
+                    raise typed(error, place) from error
             return await self._in_thread(place, _pread, fd, offset, wanted)
         finally:
             os.close(fd)

@@ -43,6 +43,13 @@ def _syscall() -> Any:
     return call
 
 
+@functools.lru_cache(64)
+def _open_how(flags: int, follow: bool) -> bytes:  # noqa: FBT001
+    """Return struct open_how."""
+    resolve = _BENEATH | (_NO_MAGICLINKS if follow else _NO_SYMLINKS)
+    return struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)
+
+
 def openat2(root: int, path: bytes, flags: int, *, follow: bool) -> int:
     """Open `path` below `root`, which nothing on the way can leave; return the descriptor.
 
@@ -56,8 +63,7 @@ def openat2(root: int, path: bytes, flags: int, *, follow: bool) -> int:
         OSError: EXDEV for what leads out, and for every absolute link; ELOOP for a link that is
             not to be followed; EAGAIN when something was renamed on the way.
     """
-    resolve = _BENEATH | (_NO_MAGICLINKS if follow else _NO_SYMLINKS)
-    how = struct.pack("=QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how
+    how = _open_how(flags, follow)
     fd: int = _syscall()(_SYS_OPENAT2, root, path or b".", how, len(how))
     if fd < 0:
         code = ctypes.get_errno()
