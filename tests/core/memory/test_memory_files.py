@@ -10,6 +10,7 @@ from pinfold.errors import (
     Conflict,
     InvalidArgument,
     IsADirectory,
+    Lost,
     NotADirectory,
     NotFound,
     OutsideWorkspace,
@@ -354,7 +355,7 @@ async def test_cp3_a_blob_that_cannot_be_had_leaves_the_live_tree(box):
     assert await box.tree.recover() is False
 
 
-@pytest.mark.parametrize("path", ["a/b", "", "a//b", "/a", "a/../b", "."])
+@pytest.mark.parametrize("path", ["a/b", "", "a//b", "/a", "a/../b", ".", "..", "./x", "a\0b"])
 async def test_cp8_a_tree_without_a_sound_place_is_refused(box, path):
     await box.files.write(f"{W}/f", b"live")
     entries = (Entry(path=path, type=FileType.DIRECTORY, mode=0o755),)
@@ -405,6 +406,20 @@ async def test_sp0_without_a_target_exec_is_unimplemented(box):
         await box.exec(ExecRequest(argv=["true"]))
     with pytest.raises(OutsideWorkspace):
         await box.exec(ExecRequest(argv=["true"], cwd="/etc"))
+
+
+async def test_cp1_a_scan_is_sorted_with_parents_before_children(box):
+    for path in ("b/x", "a/y/z", "a.c", "a/b", "B"):
+        await box.files.write(f"{W}/{path}", b"")
+    found = [entry.path for entry in (await box.tree.scan()).entries]
+    assert found == ["B", "a", "a/b", "a/y", "a/y/z", "a.c", "b", "b/x"]
+
+
+async def test_what_was_ended_is_lost(box):
+    await box.destroy()
+    for call in (box.files.read(f"{W}/x"), box.files.write(f"{W}/x", b""), box.files.list(W)):
+        with pytest.raises(Lost):
+            await call
 
 
 async def test_destroy_is_idempotent(box):

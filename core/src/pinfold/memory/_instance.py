@@ -35,7 +35,6 @@ class NoCompute(Instance):
         self._store = Store()
         self.files = MemoryFiles(self._store, self.limits)
         self.tree = MemoryTree(self._store)
-        self._destroyed = False
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         check_exec(request, self.limits)
@@ -45,8 +44,8 @@ class NoCompute(Instance):
         )
 
     async def status(self) -> InstanceStatus:
-        return InstanceStatus.ABSENT if self._destroyed else InstanceStatus.RUNNING
+        return InstanceStatus.ABSENT if self._store.gone else InstanceStatus.RUNNING
 
     async def destroy(self) -> None:
-        self._destroyed = True
+        self._store.gone = True
         self._store.root.children.clear()

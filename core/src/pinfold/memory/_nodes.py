@@ -13,6 +13,7 @@ import attrs
 from pinfold.errors import (
     InvalidArgument,
     IsADirectory,
+    Lost,
     NotADirectory,
     NotFound,
     OutsideWorkspace,
@@ -67,6 +68,7 @@ class Store:
 
     root: Directory = attrs.field(factory=Directory)
     version: int = 0
+    gone: bool = False
 
     def changed(self, directory: Directory) -> None:
         """Note that an entry of a directory changed."""
@@ -106,6 +108,8 @@ class Store:
             The directory and the name; the name is "" for the workspace itself.
         """
         start = guest_path(path).relative_to(WORKSPACE).parts
+        if self.gone:
+            raise Lost("this sandbox was ended", hint="open another one")
         pending = list(reversed(start))
         stack = [self.root]
         links = 0
@@ -156,16 +160,15 @@ class Store:
 
     def walk(self) -> Iterator[tuple[str, Node]]:
         """Yield every entry by its relative path, parents first, names in order of their bytes."""
-        pending: list[tuple[str, Directory]] = [("", self.root)]
+        pending: list[tuple[str, Node]] = [("", self.root)]
         while pending:
-            prefix, directory = pending.pop()
-            below = []
-            for name in sorted(directory.children, key=_bytes):
-                node = directory.children[name]
-                yield prefix + name, node
-                if isinstance(node, Directory):
-                    below.append((f"{prefix}{name}/", node))
-            pending += reversed(below)
+            path, node = pending.pop()
+            if path:
+                yield path, node
+            if isinstance(node, Directory):
+                prefix = f"{path}/" if path else ""
+                names = sorted(node.children, key=_bytes, reverse=True)
+                pending += [(prefix + name, node.children[name]) for name in names]
 
 
 def _bytes(name: str) -> bytes:

@@ -68,7 +68,7 @@ class MemoryTree(Tree):
             if slash and not above:
                 raise InvalidArgument(f"the tree has an absolute name: {entry.path!r}")
             parent = directories.get(above)
-            if parent is None or name in ("", ".", "..") or name in parent.children:
+            if parent is None or name in ("", ".", "..") or "\0" in name or name in parent.children:
                 raise InvalidArgument(f"the tree has no sound place for {entry.path!r}")
             node: Node
             if entry.type is FileType.DIRECTORY:
