@@ -58,6 +58,8 @@ docs: venv  ## runs every code block of the docs
 
 nightly: venv system  ## all tests, the long ones too, with far more examples
 	HYPOTHESIS_PROFILE=nightly $(ENGINE) $(BIN)/python -m pytest -m ""
+	$(BIN)/python -m tools.docker_newer fetch
+	$(BIN)/python -m tools.docker_newer $(BIN)/python -m pytest -m "" tests/providers/docker
 
 lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \

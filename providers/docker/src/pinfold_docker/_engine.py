@@ -109,6 +109,10 @@ class Engine:
             self._asked = now
         return self._facts
 
+    def forget(self) -> None:
+        """Ask anew, the next time, what engine it is: it may have been replaced."""
+        self._prefix, self._asked = "", -FACTS_SECONDS
+
     async def version(self) -> str:
         """Return the API version that both sides speak, `v1.41`.
 

@@ -68,6 +68,7 @@ class Maker:
         """Ask the local engine."""
         try:
             engine = self._engines.local()
+            engine.forget()  # what it said a while ago is no probe
             facts = await _facts(engine)
         except PinfoldError as exc:
             return Availability(available=False, reason=exc.message, hint=exc.hint)
