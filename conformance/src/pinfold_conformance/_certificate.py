@@ -74,10 +74,11 @@ def requirements_digest() -> str:
 def _adapter(provider: Provider) -> dict[str, Any]:
     package = type(provider).__module__.partition(".")[0]
     dists = packages_distributions().get(package, [])
+    dist = dists[0] if dists else provider.descriptor.dist or package
     return {
         "provider": provider.descriptor.name,
-        "dist": dists[0] if dists else provider.descriptor.dist or package,
-        "version": _version(dists[0]) if dists else "unknown",
+        "dist": dist,
+        "version": _version(dist),
         "package_sha256": _package_hash(package),
     }
 
@@ -141,7 +142,7 @@ def _attacks(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     return {
         f"{one.check} [{one.spec}]": {"verdict": str(one.verdict), **_jsonable(one.evidence)}
         for one in outcomes
-        if one.kind == "attack" or "tries" in one.evidence
+        if one.kind == "attack" or one.check == "script.attack" or "tries" in one.evidence
     }
 
 

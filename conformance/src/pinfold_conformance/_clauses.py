@@ -16,11 +16,12 @@ _AREAS: Final = {
 #: Every clause of contract 1.0.
 CLAUSES: Final = tuple(f"{area}-{number}" for area, numbers in _AREAS.items() for number in numbers)
 
-_CORE = "core alone keeps it, whatever the provider: core's own tests prove it"
-_STORE = "it speaks of the checkpoint store, which is core's: core's own tests prove it"
-_SANDBOX = "it speaks of the durable sandbox, which is core's: core's own tests prove it"
+_CORE = "core keeps it, whatever the provider"
+_STORE = "of the checkpoint store, which is core's"
+_SANDBOX = "of the durable sandbox, which is core's"
 
-#: Clauses without a check of an adapter, each with its reason.
+#: Clauses without a check of an adapter, each with its reason. What core keeps, core's own tests
+#: prove.
 REASONS: Final = {
     "SP-0": _CORE,
     "SP-1": _CORE,
@@ -58,7 +59,10 @@ def by_clause() -> dict[str, list[Check]]:
     for one in all_checks():
         for clause in one.clauses:
             found[clause].append(one)
-    return found
+    return {
+        clause: sorted(checks, key=lambda one: not one.id.startswith(f"{clause}."))
+        for clause, checks in found.items()
+    }
 
 
 def table() -> str:

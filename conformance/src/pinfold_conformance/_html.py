@@ -60,7 +60,7 @@ def _overview(certificates: Sequence[Form]) -> str:
         + "</tr>"
         for number, form in enumerate(certificates)
     )
-    heads = "".join(f"<th>{verdict}</th>" for verdict in _VERDICTS)
+    heads = "".join(f"<th class=num>{verdict}</th>" for verdict in _VERDICTS)
     return (
         f"<div class=scroll><table><thead><tr><th>target</th><th>result</th>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
@@ -152,8 +152,12 @@ def _step(step: Any) -> str:
         return str(step)
     rest = {key: value for key, value in step.items() if key != "do"}
     return f"{step.get('do', '?'):12} " + "  ".join(
-        f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in rest.items()
+        f"{key}={_short(json.dumps(value, ensure_ascii=False))}" for key, value in rest.items()
     )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
 
 
 def _matrix(outcomes: Sequence[Form], number: int) -> str:
@@ -161,11 +165,8 @@ def _matrix(outcomes: Sequence[Form], number: int) -> str:
     for index, one in enumerate(outcomes):
         for clause in one["clauses"]:
             by_clause.setdefault(clause, []).append((index, one))
-    rows, area = [], ""
+    areas: dict[str, list[str]] = {}
     for clause, found in by_clause.items():
-        if clause[:2] != area:
-            area = clause[:2]
-            rows.append(f'<div class="area">{_AREAS.get(area, area)}</div>')
         cells = "".join(
             f'<a class="cell{" should" if one["level"] == "SHOULD" else ""}" '
             f'style="background:{_color(one["verdict"])}" href="#t{number}c{index}" '
@@ -175,8 +176,14 @@ def _matrix(outcomes: Sequence[Form], number: int) -> str:
         if not cells:
             reason = REASONS.get(clause, "not in this run")
             cells = f'<span class="none">{escape(reason)}</span>'
-        rows.append(f'<div class="clause">{clause}</div><div class="cells">{cells}</div>')
-    return f'<div class="matrix">{"".join(rows)}</div>'
+        row = f'<div class="clause">{clause}</div><div class="cells">{cells}</div>'
+        areas.setdefault(clause[:2], []).append(row)
+    cards = "".join(
+        f'<div class="card"><div class="area">{_AREAS.get(area, area)}</div>'
+        f'<div class="rows">{"".join(rows)}</div></div>'
+        for area, rows in areas.items()
+    )
+    return f'<div class="matrix">{cards}</div>'
 
 
 def _claims(claims: Mapping[str, Any]) -> str:
@@ -271,7 +278,7 @@ def _table(outcomes: Sequence[Form], number: int) -> str:
         for verdict in present
     )
     rows = "".join(
-        f'<tr id="t{number}c{index}" data-v="{one["verdict"]}"><td class="mono">'
+        f'<tr id="t{number}c{index}" data-v="{one["verdict"]}"><td class="mono id">'
         f'{escape(one["check"])}</td><td class="small">{escape(one["spec"])}</td>'
         f'<td class="verdict"><span class="dot" style="background:{_color(one["verdict"])}"></span>'
         f"{one['verdict']}</td>"
@@ -289,11 +296,21 @@ def _table(outcomes: Sequence[Form], number: int) -> str:
 
 
 def _evidence(one: Form) -> str:
-    told = [f"{key}: {json.dumps(value)}" for key, value in one.get("evidence", {}).items()]
+    told = [
+        f"{key.replace('_', ' ')}: {_said(value)}" for key, value in one.get("evidence", {}).items()
+    ]
     told += list(one.get("warnings", []))
     if not told:
         return ""
     return f'<div class="soft">{escape("; ".join(told))}</div>'
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return json.dumps(value)
 
 
 def _omitted(omitted: Mapping[str, str]) -> str:

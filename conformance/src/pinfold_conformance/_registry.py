@@ -156,7 +156,13 @@ def all_checks() -> tuple[Check, ...]:
     """Return every check of the suite, in the order of a run."""
     for name in CHECK_MODULES:
         import_module(f"pinfold_conformance.checks.{name}")
-    return tuple(_registry.values())
+    order = {f"pinfold_conformance.checks.{name}": at for at, name in enumerate(CHECK_MODULES)}
+    return tuple(
+        sorted(
+            _registry.values(),
+            key=lambda one: (one.kind is not Kind.SCRIPT, order.get(one.run.__module__, 99)),
+        )
+    )
 
 
 def find(patterns: Iterable[str]) -> Iterator[Check]:

@@ -327,7 +327,7 @@ def _sweep() -> int:
 @click.argument("name")
 @click.option(
     "--flavour",
-    type=click.Choice(["posix", "generic"]),
+    type=click.Choice(["posix"]),
     default="posix",
     show_default=True,
     help="posix: anything that can spawn a process.",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 __all__ = ["FLAVOURS", "NameInvalid", "write_project"]
 
-FLAVOURS = ("posix", "generic")
+FLAVOURS = ("posix",)
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -27,7 +27,7 @@ def write_project(name: str, flavour: str, into: Path) -> Path:
 
     Args:
         name: of the provider, as specs will say it.
-        flavour: posix or generic.
+        flavour: posix, for whatever can spawn a process.
         into: the folder to make it in.
 
     Raises:

@@ -141,7 +141,7 @@ async def _read_until(terminal: object, wanted: bytes) -> bytes:
     return data
 
 
-@check("TR-1.pty", needs={"exec", "cap:pty"}, kind=Kind.CLAIM, deadline_s=60)
+@check("TR-1.pty", needs={"exec", "cap:pty", "pty"}, kind=Kind.CLAIM, deadline_s=60)
 async def pty(case: Case) -> None:
     """pty: commands see a terminal, what is typed arrives, sizes change, the exit code is told."""
     inner = case.inner

@@ -116,7 +116,7 @@ async def links(case: Case) -> None:
             "top": "dir/file",
             "dots": "..",
             "long": "a/" * 20 + "b" * 200,
-            "odd": "new\nline and space",
+            "odd": "two  spaces and 'quotes'",
             "messy": " ./a//b/../c/ ",
         }
     )

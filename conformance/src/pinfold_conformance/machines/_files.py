@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, ClassVar
 
 from pinfold.errors import PinfoldError, Unavailable
-from pinfold.provider import ExecRequest, FileType, InstanceRef
-from pinfold.spec import WORKSPACE
+from pinfold.provider import ExecRequest, Features, FileType, InstanceRef
+from pinfold.spec import WORKSPACE, Limits
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, equal, short
 from pinfold_conformance._trace import Step
@@ -28,13 +28,13 @@ LINKS = ("a", "d", "../a", "d/a", "/etc/passwd", "../../etc", ".", "missing", "d
 MODES = (0o644, 0o600, 0o755, 0o700)
 
 
-def model_of(case: Case) -> ToyInstance:
+def model_of(features: Features, limits: Limits) -> ToyInstance:
     """Return a reference instance with the features and limits of the target."""
     return ToyInstance(
         Body(world=World(), kernel=Kernel(), network=False),
         ref=InstanceRef(provider="model", id="model"),
-        features=case.features,
-        limits=case.limits,
+        features=features,
+        limits=limits,
         generation=1,
     )
 
@@ -46,13 +46,13 @@ class FilesMachine(Machine):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.model = model_of(case)
+        self.model = model_of(case.features, case.limits)
         self.names: tuple[str, ...] = NAMES
         self._toy = Toy()
 
     async def reset(self) -> None:
         await self.case.site.lane.reset(self.case.inner)
-        self.model = model_of(self.case)
+        self.model = model_of(self.case.features, self.case.limits)
         self.names = (*NAMES, *[name for name in ODD if await self._kept(name)])
 
     async def _kept(self, name: str) -> bool:

@@ -327,6 +327,14 @@ class ClaimsTerminals(_Claims):
 
     name = "pty"
 
+    def features(self, spec: ResolvedSpec) -> Features:
+        return attrs.evolve(super().features(spec), pty=True)
+
+    async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
+        made = await self.inner.create(pinned, ctx)
+        made.features = attrs.evolve(made.features, pty=True)
+        return made
+
 
 @mutant("TR-1.portable-checkpoint")
 class ScansNothing(BugInstance):

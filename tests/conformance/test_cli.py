@@ -1,0 +1,216 @@
+"""`pinfold conform`, the pytest plugin, `pinfold new-provider`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pinfold.cli import main
+from pinfold_conformance._template import FLAVOURS, NameInvalid, write_project
+
+REFERENCE = "pinfold_conformance.adapters.toy:ToyLane"
+NO_LANE = "pinfold_conformance.adapters.toy:ToyProvider"
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def call(*args):
+        with pytest.raises(SystemExit) as caught:
+            main(list(args))
+        out = capsys.readouterr()
+        return caught.value.code, out.out, out.err
+
+    return call
+
+
+def test_a_conformant_target_exits_0_and_its_certificate_verifies(cli, tmp_path):
+    out = tmp_path / "out"
+    code, stdout, _ = cli("conform", REFERENCE, "--profile", "smoke", "--out", str(out))
+    assert code == 0
+    assert "CONFORMANT (6 pass)" in stdout
+    code, stdout, _ = cli("conform", "--verify", str(out / "certificate.json"))
+    assert (code, "holds together" in stdout) == (0, True)
+    form = json.loads((out / "certificate.json").read_text())
+    form["outcomes"].pop()
+    (out / "certificate.json").write_text(json.dumps(form))
+    code, stdout, _ = cli("conform", "--verify", str(out / "certificate.json"))
+    assert (code, "was changed" in stdout) == (1, True)
+
+
+def test_a_lane_that_can_not_be_loaded_is_a_verdict(cli):
+    code, stdout, _ = cli("conform", "no_such_module:lane")
+    assert code == 1
+    assert "no_such_module" in stdout
+    code, stdout, _ = cli("conform", NO_LANE)
+    assert code == 1
+    assert "not a pinfold.testing.Lane" in stdout
+
+
+def test_partial_exits_4(cli):
+    code, stdout, _ = cli("conform", REFERENCE, "--only", "FS-2.race", "--no-attack")
+    assert (code, "PARTIAL" in stdout) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["conform"], "which target"),
+        (["conform", "nobody"], "no lane is named 'nobody'"),
+        (["conform", REFERENCE, "--only", "EX-99"], "no check is named"),
+        (["conform", REFERENCE, "--profile", "tiny"], "'tiny' is not one of"),
+        (["conform", REFERENCE, "--known", "/no/such/file"], "No such file"),
+        (["conform", REFERENCE, "--scale", "0"], "--scale"),
+        (["conform", "--verify", "/no/such/file"], "No such file"),
+        (["conform", REFERENCE, "--replay", "/no/such/file"], "No such file"),
+        (["conform", REFERENCE, "--wrong"], "No such option"),
+        (["conform", REFERENCE, "--with", "nobody"], "no lane is named"),
+    ],
+)
+def test_usage_errors_exit_2_with_one_line(cli, args, told):
+    code, stdout, stderr = cli(*args)
+    assert code == 2
+    assert told in stderr
+    assert len(stderr.splitlines()) == 1
+    assert stdout == ""
+
+
+def test_json_is_all_that_stdout_has(cli):
+    code, stdout, _ = cli("conform", REFERENCE, "--profile", "smoke", "--json")
+    assert code == 0
+    assert json.loads(stdout)["result"] == "conformant"
+
+
+def test_lists(cli):
+    code, stdout, _ = cli("conform", "--list", "--only", "EX-4")
+    assert code == 0
+    assert "EX-4.timeout" in stdout
+    code, stdout, _ = cli("conform", "--clauses")
+    assert code == 0
+    assert "| EX-4 | `EX-4.timeout`" in stdout
+
+
+def pytest_with(args, cwd):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
+        cwd=cwd, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_plugin_runs_checks_from_the_installed_package(tmp_path):
+    args = ["--pyargs", "pinfold_conformance.suite", "--pinfold-target", REFERENCE,
+            "--pinfold-only", "EX-1", "--pinfold-only", "FS-3"]  # fmt: skip
+    code, output = pytest_with(args, tmp_path)
+    assert code == 0, output
+    assert "passed" in output
+
+
+def test_the_plugin_fails_what_fails(tmp_path):
+    (tmp_path / "broken.py").write_text(
+        "from pinfold_conformance.mutants import mutants\n"
+        "lane = next(m for m in mutants() if m.kills == 'EX-2.codes').lane()\n"
+    )
+    args = ["--pyargs", "pinfold_conformance.suite", "--pinfold-target", "broken:lane",
+            "--pinfold-only", "EX-2.codes", "-p", "broken"]  # fmt: skip
+    code, output = pytest_with(args, tmp_path)
+    assert code == 1, output
+    assert "exit_code of exit" in output
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--pinfold-target", "nobody"], "no lane is named"),
+        (
+            ["--pinfold-target", REFERENCE, "--pinfold-profile", "tiny"],
+            "--pinfold-profile is one of",
+        ),
+        (["--pinfold-target", REFERENCE, "--pinfold-only", "EX-99"], "no check is named"),
+    ],
+)
+def test_the_plugin_tells_usage_errors(tmp_path, args, told):
+    code, output = pytest_with(["--pyargs", "pinfold_conformance.suite", *args], tmp_path)
+    assert code != 0
+    assert told in output
+
+
+def test_the_plugin_imports_nothing_of_the_suite_unless_asked():
+    program = (
+        "import sys, pinfold_conformance.plugin as p; "
+        "print(sorted(m for m in sys.modules if m.startswith('hypothesis')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# --- new-provider ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_new_project_is_conformant_as_it_is(flavour, tmp_path):
+    folder = write_project("my-place", flavour, tmp_path)
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {"pyproject.toml", "README.md", "tests/test_conformance.py",
+            ".github/workflows/conformance.yml", "src/pinfold_my_place/lane.py"} <= names  # fmt: skip
+    assert not [name for name in names if "acme" in (folder / name).read_text().lower()]
+    program = (
+        "from pinfold_my_place.lane import lane\n"
+        "from pinfold_conformance import *\n"
+        "report = run(lane, Options(profile=PROFILES['smoke']))\n"
+        "print(report.result, [o for o in report.outcomes if o.verdict != 'pass'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder / "src", capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == "conformant []", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_new_project_is_typed_and_tidy(flavour, tmp_path, root):
+    folder = write_project("my-place", flavour, tmp_path)
+    for command in (
+        ["mypy", "--strict", "src"],
+        ["ruff", "check", "--isolated", "--select", "E,F,I,B,UP", "--line-length", "100", "src"],
+        ["ruff", "format", "--isolated", "--line-length", "100", "--check", "src"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=folder, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_posix_flavour_is_about_a_hundred_lines(tmp_path):
+    folder = write_project("my-place", "posix", tmp_path)
+    guest = (folder / "src/pinfold_my_place/_guest.py").read_text().splitlines()
+    assert len([line for line in guest if line.strip()]) <= 120
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Acme", "a b", "1a", "a_b", "a--b", "-a", "a/b", "import", "x" * 41]
+)
+def test_a_name_that_can_not_be_is_refused(name, tmp_path):
+    with pytest.raises(NameInvalid, match="lower-case"):
+        write_project(name, "posix", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_left_alone(tmp_path):
+    (tmp_path / "pinfold-acme2").mkdir()
+    with pytest.raises(FileExistsError, match="nothing was written"):
+        write_project("acme2", "posix", tmp_path)
+
+
+def test_new_provider_from_the_command_line(cli, tmp_path):
+    code, stdout, _ = cli("new-provider", "widget", "--into", str(tmp_path))
+    assert code == 0
+    assert "pinfold conform widget" in stdout
+    code, _, stderr = cli("new-provider", "widget", "--into", str(tmp_path))
+    assert code == 125
+    assert "is there already" in stderr
