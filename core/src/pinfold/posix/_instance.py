@@ -11,7 +11,7 @@ from typing import Final, Literal
 import attrs
 
 from pinfold.errors import Unavailable, Unimplemented
-from pinfold.posix._call import Shell
+from pinfold.posix._call import Boundary, ProgramFailed, Shell
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._files import ShellFiles
 from pinfold.posix._gate import Gate
@@ -22,6 +22,7 @@ from pinfold.posix._resident import FOLDERS, NoHelper, Resident
 from pinfold.posix._restore import Restorer
 from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
 from pinfold.posix._tree import ShellTree
+from pinfold.posix._trouble import error_of
 from pinfold.provider import (
     Details,
     ExecRequest,
@@ -274,10 +275,19 @@ class PosixTerminalInstance(PosixInstance, Terminals):
             raise Unimplemented("this target has no terminals")
         request = request or ExecRequest(argv=(kit.shell_path,))
         check_exec(request, kit.limits, kit.layout.names, argv_bytes=self.features.argv_bytes)
-        own = {
-            "PINFOLD_WORKSPACE": str(kit.layout.root),
-            COOKIE: kit.mark + secrets.token_hex(8),
-        }
+        own = {"PINFOLD_WORKSPACE": str(kit.layout.root)}
+        mark = {COOKIE: kit.mark + secrets.token_hex(8)}
         env, _ = guest_env(request, own)
         argv = request.argv or (kit.shell_path, "-c", request.shell or "")
-        return await guest.open_terminal(argv, env, kit.layout.physical(request.cwd), size)
+        place = kit.layout.place(request.cwd)
+        if isinstance(guest, SupervisingGuest):  # it checks the cwd itself
+            cwd = PurePosixPath(place.directory, place.name)
+            return await guest.open_terminal(argv, {**env, **mark}, cwd, size)
+        shell = Shell(guest, kit.shell_path, roots=kit.layout.encoded)
+        try:
+            await shell.call("paths", "check", args=place.args)
+        except ProgramFailed as exc:
+            raise error_of(exc, request.cwd, "use as cwd") from None
+        variables = tuple(f"{name}={value}" for name, value in env.items())
+        program = shell.argv(Boundary(), ("paths", "attach"), *place.args, *variables, *argv)
+        return await guest.open_terminal(program, mark, PurePosixPath("/"), size)
