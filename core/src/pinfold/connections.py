@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import anyio.to_thread
 import attrs
 
 from pinfold.errors import Effect, Internal, NotFound, PinfoldError, SpecInvalid, Unauthorized
@@ -170,7 +169,9 @@ class Connections:
             NotFound: no such connection.
             Unauthorized: a reference leads to nothing; says which, never what.
         """
-        return await anyio.to_thread.run_sync(self._resolve, name)
+        from anyio import to_thread
+
+        return await to_thread.run_sync(self._resolve, name)
 
     def _resolve(self, name: str) -> Connection:
         table = self._hook(name)

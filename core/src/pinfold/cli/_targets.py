@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Final
 
-import anyio
 import attrs
 import click
 
-from pinfold.resolve import TargetInfo
-from pinfold.resolve import targets as describe
+from pinfold.resolve import TargetInfo, describe
+from pinfold.resolve import targets as probed
 
 __all__ = ["targets"]
 
@@ -29,7 +28,7 @@ _SHORT: Final = {
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def targets(no_probe: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
     """List every installed provider: available, or why not and what to do."""
-    rows = anyio.run(_describe, not no_probe)
+    rows = describe() if no_probe else _probed()
     if as_json:
         click.echo(json.dumps({"items": [row.to_dict() for row in rows]}, indent=2))
     elif not rows:
@@ -40,8 +39,10 @@ def targets(no_probe: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
     return 0
 
 
-async def _describe(probe: bool) -> list[TargetInfo]:  # noqa: FBT001 - anyio.run passes no names
-    return await describe(probe=probe)
+def _probed() -> list[TargetInfo]:
+    import anyio
+
+    return anyio.run(probed)
 
 
 def _lines(row: TargetInfo) -> list[str]:

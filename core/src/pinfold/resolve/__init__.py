@@ -17,4 +17,5 @@ from pinfold.resolve._sets import SetMode as SetMode
 from pinfold.resolve._sets import template_layer as template_layer
 from pinfold.resolve._sets import unknown_profile as unknown_profile
 from pinfold.resolve._targets import TargetInfo as TargetInfo
+from pinfold.resolve._targets import describe as describe
 from pinfold.resolve._targets import targets as targets

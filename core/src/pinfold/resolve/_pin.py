@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
-
 from pinfold.errors import Internal, SpecInvalid, Unavailable
 from pinfold.faults import Fault
 from pinfold.plugins import Catalog, Loaded, installed
@@ -43,6 +41,8 @@ async def pin(
     """
     if spec.target is None:
         return PinnedSpec(spec=spec)
+    import anyio
+
     loaded = provider_of(spec, catalog)
     provider: Provider = loaded.value
     try:

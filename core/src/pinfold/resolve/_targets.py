@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import anyio
 import attrs
 
 from pinfold.errors import PinfoldError
-from pinfold.plugins import Catalog, Loaded, installed
+from pinfold.plugins import Catalog, Loaded, Problem, installed
 from pinfold.provider import Availability, Capabilities, Features, Provider
 from pinfold.resolve._resolve import default_spec
 from pinfold.spec import PROBE_TIMEOUT_SECONDS, Kind, Level, Limits, NetworkMode, to_json
 
-__all__ = ["TargetInfo", "targets"]
+__all__ = ["TargetInfo", "describe", "targets"]
 
 
 @attrs.frozen(kw_only=True)
@@ -67,17 +67,24 @@ async def targets(catalog: Catalog | None = None, *, probe: bool = True) -> list
         catalog: the providers; by default those installed.
         probe: ask each, concurrently and under a deadline, whether it is available now.
     """
-    rows: list[TargetInfo] = []
-    probed: dict[str, Availability] = {}
     found = (catalog or installed()).describe()
-    if probe:
-        async with anyio.create_task_group() as group:
-            for item in found:
-                if isinstance(item, Loaded):
-                    group.start_soon(_probe, item.value, item.name, probed)
-    for item in found:
+    return describe(found, await _probe_all(found) if probe else {})
+
+
+def describe(
+    found: Iterable[Loaded | Problem] | None = None,
+    probed: Mapping[str, Availability] | None = None,
+) -> list[TargetInfo]:
+    """Describe providers without asking any of them; needs no event loop.
+
+    Args:
+        found: what a catalog describes; by default what is installed.
+        probed: what each was found to be, where it was asked.
+    """
+    rows: list[TargetInfo] = []
+    for item in installed().describe() if found is None else found:
         if isinstance(item, Loaded):
-            rows += _describe(item, probed.get(item.name))
+            rows += _describe(item, (probed or {}).get(item.name))
         else:
             rows.append(
                 TargetInfo(provider=item.name, available=False, reason=item.message, hint=item.hint)
@@ -85,7 +92,20 @@ async def targets(catalog: Catalog | None = None, *, probe: bool = True) -> list
     return rows
 
 
+async def _probe_all(found: Iterable[Loaded | Problem]) -> dict[str, Availability]:
+    import anyio
+
+    probed: dict[str, Availability] = {}
+    async with anyio.create_task_group() as group:
+        for item in found:
+            if isinstance(item, Loaded):
+                group.start_soon(_probe, item.value, item.name, probed)
+    return probed
+
+
 async def _probe(provider: Provider, name: str, probed: dict[str, Availability]) -> None:
+    import anyio
+
     try:
         with anyio.fail_after(PROBE_TIMEOUT_SECONDS):
             probed[name] = await provider.probe()

@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-import anyio
-import anyio.to_thread
-
 from pinfold.errors import Lost, NoSpace, PinfoldError, Unavailable
 from pinfold.faults import Fault
 from pinfold.provider import (
@@ -169,8 +166,10 @@ class HostProvider(Provider):
             )
             return await make_native(place, ref, spec, ctx, network)
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(place.remove)
+            from anyio import CancelScope, to_thread
+
+            with CancelScope(shield=True):
+                await to_thread.run_sync(place.remove)
             if isinstance(error, OSError):
                 raise _not_made(error) from error
             raise
@@ -212,7 +211,9 @@ class HostProvider(Provider):
 
         place = Place(ref.id)
         if place.is_valid and place.folder.is_dir():
-            await anyio.to_thread.run_sync(_destroy, place)
+            from anyio import to_thread
+
+            await to_thread.run_sync(_destroy, place)
 
 
 def _not_made(error: OSError) -> PinfoldError:
