@@ -26,6 +26,7 @@ __all__ = ["error_of"]
 #: What our programs answer: the class, what is wrong, what to do.
 _CODES: Final[dict[str, tuple[type[PinfoldError], str, str]]] = {
     "already_exists": (AlreadyExists, "there is something already", ""),
+    "changed": (Conflict, "it was changed by others meanwhile", "try it again"),
     "into_itself": (Conflict, "a directory can't be moved into itself", ""),
     "is_a_directory": (IsADirectory, "it is a directory", ""),
     "link_loop": (NotFound, "its links lead in a circle", "remove the link"),
@@ -82,7 +83,9 @@ def error_of(failure: ProgramFailed, path: PurePosixPath | str, doing: str) -> P
         doing: what was to be done, as in `can't DOING PATH`.
     """
     code = failure.code
-    if code == "failed":
+    if code == "failed" and not failure.trouble:
+        code = "changed"  # no tool complained: a check of ours found something else than before
+    elif code == "failed":
         code = next((code for text, code in _TEXTS if text in failure.trouble), code)
     details = {"path": str(path)}
     if code not in _CODES:
