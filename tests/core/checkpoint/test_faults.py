@@ -431,13 +431,14 @@ async def test_a_lease_from_the_future_does_not_hold_up_collections_for_ever(tmp
     assert not lease.exists()
 
 
-async def test_a_writer_that_outlives_its_lease_does_not_commit(tmp_path):
+@pytest.mark.parametrize(("at", "prefix"), [("sync", ""), ("put", "records/")], ids=["sync", "put"])
+async def test_a_writer_that_outlives_its_lease_does_not_commit(tmp_path, at, prefix):
     """CP-10: its record is taken back, as its objects may be gone."""
     tree = FolderTree(tmp_path / "w")
     (tree.root / "f").write_bytes(b"x")
 
     def expire(step, key):
-        if step == "sync":
+        if step == at and key.startswith(prefix):
             shutil.rmtree(tmp_path / "store" / "leases", ignore_errors=True)
 
     store = CheckpointStore(tmp_path / "store", on_step=expire)

@@ -99,6 +99,18 @@ class World:
         there = {r.checkpoint_id for r in anyio.run(self.open().list, "sbx_w")}
         self.dropped.update(self.acknowledged.keys() - there)
 
+    def drop_unreported(self) -> None:
+        """Drop what a writer never reported, because it was taken for dead before it was done."""
+
+        async def drop() -> None:
+            store = self.open()
+            for sandbox in ("sbx_w", "sbx_other", "sbx_fork"):
+                for record in await store.list(sandbox):
+                    if record.checkpoint_id not in self.acknowledged:
+                        await store.drop(sandbox, record.checkpoint_id)
+
+        anyio.run(drop)
+
     def check(self, *, restore: bool = True) -> None:
         """Every acknowledged checkpoint is whole, every listed one too, and they give it back."""
         anyio.run(self._check, restore)
@@ -126,16 +138,22 @@ class World:
 
         async def collect() -> None:
             await store.collect()
+            await store.collect()  # what was on its way when a collector died
             report = await store.collect()
-            assert report.pending == report.deleted == report.restored == 0
+            assert report.deleted == report.restored == 0
 
         anyio.run(collect)
         self.check(restore=False)
         keys = self.keys()
-        assert not [k for k in keys if k.startswith(("leases/", "fossils/", "clock/"))]
+        assert not [k for k in keys if k.startswith(("leases/", "notes/", "clock/"))]
+        # Where a move is no single step, half of one is left alone as long as its original is
+        # needed: nobody can tell that whoever was at it is dead, and not only slow.
+        halves = [k.split("/", 2)[2] for k in keys if k.startswith("fossils/")]
+        assert set(halves) <= set(keys)
+        assert not halves or self.moves == "copy"
         for sandbox in ("sbx_w", "sbx_fork", "sbx_other"):
             anyio.run(store.forget, sandbox)
-        anyio.run(collect_twice, store)
+        anyio.run(collect)
         left = [k for k in self.keys() if not k.startswith("tmp/")]
         assert left == []
 
@@ -146,11 +164,6 @@ class World:
             for folder, _, names in os.walk(where)
             for name in names
         )
-
-
-async def collect_twice(store: CheckpointStore) -> None:
-    await store.collect()
-    await store.collect()
 
 
 def in_other_process(act: Callable[[], object]) -> None:

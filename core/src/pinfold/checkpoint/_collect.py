@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -15,11 +15,14 @@ from pinfold.checkpoint._keys import (
     CLOCK,
     FOSSILS,
     LEASES,
+    NOTES,
     OBJECTS,
     chunked_key,
+    fossil_key,
+    fossil_of,
     object_key,
 )
-from pinfold.checkpoint._leases import LIST, SEEN, expired
+from pinfold.checkpoint._leases import expired
 from pinfold.checkpoint._manifest import Damaged, Newer, decode
 from pinfold.checkpoint._merkle import Manifests, corrupt, newer
 from pinfold.checkpoint._objects import ObjectInfo
@@ -31,6 +34,7 @@ from pinfold.provider import FileType
 __all__ = ["CollectReport", "Collector"]
 
 _BATCH: Final = 256
+_NOTE_BYTES: Final = 2**30
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +73,28 @@ class _Marks:
 
 
 @attrs.frozen
+class _Note:
+    """The leases that there were after some fossils had been set aside."""
+
+    leases: frozenset[str]
+    fossils: frozenset[str]
+
+
+def _note_to(note: _Note) -> bytes:
+    body = {"version": 1, "leases": sorted(note.leases), "fossils": sorted(note.fossils)}
+    return pack(json.dumps(body).encode("ascii"))
+
+
+def _note_from(data: bytes) -> _Note:
+    try:
+        body = json.loads(unpack(data, _NOTE_BYTES))
+        return _Note(leases=frozenset(body["leases"]), fossils=frozenset(body["fossils"]))
+    except (Damaged, ValueError, KeyError, TypeError):
+        # As if there were none: the leases of now are noted, which are those and later ones.
+        return _Note(leases=frozenset(), fossils=frozenset())
+
+
+@attrs.frozen
 class Collector:
     """Collects one store."""
 
@@ -83,8 +109,11 @@ class Collector:
         await in_thread(self.io.objects.sweep)
         marks = _Marks()
         report = CollectReport()
-        for name, files in (await self._pending()).items():
-            report += await self._finish(name, files, marks)
+        runs: dict[str, list[ObjectInfo]] = {}
+        for info in await self.io.list(FOSSILS):
+            runs.setdefault(fossil_of(info.key)[0], []).append(info)
+        for run, fossils in runs.items():
+            report += await self._finish(run, fossils, marks)
         return report + await self._begin(marks)
 
     async def _begin(self, marks: _Marks) -> CollectReport:
@@ -97,60 +126,67 @@ class Collector:
         doomed = [o.key for o in objects if o.key not in marks.keys and o.modified < since]
         if not doomed:
             return CollectReport()
-        name = self.token()
-        listing = await in_thread(lambda: pack("\n".join(doomed).encode("ascii")))
-        await self.io.put({f"{FOSSILS}/{name}/{LIST}": listing})
-        await self.io.move([(key, f"{FOSSILS}/{name}/{key}") for key in doomed])
-        files = await self.io.list(f"{FOSSILS}/{name}")
-        return await self._finish(name, files, marks, own=True)
-
-    async def _pending(self) -> dict[str, list[ObjectInfo]]:
-        """Return the collections under way, with what is in their folders."""
-        pending: dict[str, list[ObjectInfo]] = {}
-        for info in await self.io.list(FOSSILS):
-            pending.setdefault(info.key.split("/")[1], []).append(info)
-        return pending
+        run = self.token()
+        await self.io.move([(key, fossil_key(run, key)) for key in doomed])
+        fossils = await self.io.list(f"{FOSSILS}/{run}")
+        return await self._finish(run, fossils, marks, complete=True)
 
     async def _finish(
-        self, name: str, files: list[ObjectInfo], marks: _Marks, *, own: bool = False
+        self, run: str, fossils: Sequence[ObjectInfo], marks: _Marks, *, complete: bool = False
     ) -> CollectReport:
-        """Delete what a collection set aside, or bring it back, once nobody can need it any more.
+        """Delete what a collection set aside, or bring it back, where nobody may still need it.
 
         Args:
-            name: the collection's.
-            files: what is in its folder.
+            run: the collection, also another's, and one that is still under way.
+            fossils: those of its fossils that are dealt with; listed before this was called.
             marks: what is known to be needed so far.
-            own: it is ours, and all on its list has been set aside.
+            complete: none of them is on its way any more.
         """
-        folder = f"{FOSSILS}/{name}/"
-        inside = {info.key.removeprefix(folder): info for info in files}
-        listing, seen_by = inside.pop(LIST, None), inside.pop(SEEN, None)
-        active = await self._active()
-        if seen_by is not None:
-            seen = await self._seen(seen_by.key)
-        elif own or listing is None or expired(listing, await self._now(), self.lease_seconds):
-            seen = set(active)
-            await self.io.put({folder + SEEN: json.dumps(sorted(seen)).encode("ascii")})
-        else:  # its collector may still be setting objects aside
-            return CollectReport(pending=len(inside))
-        if seen & active.keys():
-            return CollectReport(pending=len(inside))
+        inside = {fossil_of(info.key)[1]: info for info in fossils}
+        notes = await self._notes(run)
+        fresh = inside.keys() - {key for note in notes.values() for key in note.fossils}
+        if not complete and not self.io.objects.atomic_moves:
+            # A copy whose original is there may be half a move: whoever finds it, relies on it.
+            fresh -= await self.io.exists(fresh)
+        active = await self._active()  # after all of the above
+        if fresh:
+            key = f"{NOTES}/{run}/{self.token()}"
+            notes[key] = _Note(leases=frozenset(active), fossils=frozenset(fresh))
+            if active:
+                await self.io.put({key: _note_to(notes[key])})
+        done = [key for key, note in notes.items() if note.leases.isdisjoint(active)]
+        ready = inside.keys() & {key for name in done for key in notes[name].fossils}
+        back = await self._settle({key: inside[key].key for key in ready}, marks)
+        await self.io.delete(done)
+        gone = ready - marks.keys
+        return CollectReport(
+            deleted=len(gone),
+            deleted_bytes=sum(inside[key].size for key in gone),
+            restored=back,
+            pending=len(inside) - len(ready),
+        )
+
+    async def _settle(self, fossils: dict[str, str], marks: _Marks) -> int:
+        """Bring back those fossils that records need, delete the rest; return how many came back.
+
+        Args:
+            fossils: their former keys, and where they are now.
+            marks: what is known to be needed so far.
+        """
+        if not fossils:
+            return 0
         await self._mark(marks)
-        needed = inside.keys() & marks.keys
+        needed = fossils.keys() & marks.keys
         there = await self.io.exists(needed)
         # Chunks before the lists that name them.
         back = sorted(needed - there, key=lambda key: (key.startswith(CHUNKED), key))
-        await self.io.move([(folder + key, key) for key in back])
-        await self.io.delete(folder + key for key in inside if key not in back)
-        await self.io.delete([folder + SEEN, folder + LIST])
-        gone = [info for key, info in inside.items() if key not in needed]
-        return CollectReport(
-            deleted=len(gone), deleted_bytes=sum(info.size for info in gone), restored=len(back)
-        )
+        await self.io.move([(fossils[key], key) for key in back])
+        await self.io.delete(fossil for key, fossil in fossils.items() if key not in back)
+        return len(back)
 
-    async def _seen(self, key: str) -> set[str]:
-        data = (await self.io.find([key])).get(key, b"[]")
-        return set(json.loads(data))
+    async def _notes(self, run: str) -> dict[str, _Note]:
+        keys = [info.key for info in await self.io.list(f"{NOTES}/{run}")]
+        return {key: _note_from(data) for key, data in (await self.io.find(keys)).items()}
 
     async def _active(self) -> dict[str, float]:
         """Return the leases at work, and since when; those of the dead are removed."""

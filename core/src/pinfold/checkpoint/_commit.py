@@ -265,6 +265,7 @@ class Committer:
     async def _publish(self, record: CheckpointRecord, lease: str) -> None:
         """Put the record, last of all; it stands when the lease has held until then."""
         await self.io.sync()
+        await self.leases.check(lease)
         key = record_key(record.sandbox_id, record.checkpoint_id)
         await self.io.put({key: encode_record(record)})
         await self.io.sync()

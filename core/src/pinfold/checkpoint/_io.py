@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
-from pinfold.checkpoint._keys import FOSSILS
+from pinfold.checkpoint._keys import FOSSILS, fossil_of
 from pinfold.checkpoint._objects import ObjectInfo, Objects, OnStep, no_step
 
 __all__ = ["Io"]
@@ -60,10 +60,7 @@ class Io:
 
     async def _among_fossils(self, keys: list[str]) -> dict[str, bytes]:
         # One that is moved back between the two looks is at its own place by the third.
-        fossils: dict[str, str] = {}
-        for info in await self.list(FOSSILS):
-            _, _, key = info.key.removeprefix(f"{FOSSILS}/").partition("/")
-            fossils[key] = info.key
+        fossils = {fossil_of(fossil)[1]: fossil for fossil in await self.fossils()}
         aside = {fossils[key]: key for key in keys if key in fossils}
         found: dict[str, bytes] = {}
         if aside:
@@ -73,6 +70,10 @@ class Io:
         if last:
             found |= await self.run("get", last[0], lambda: self.objects.get(last))
         return found
+
+    async def fossils(self) -> list[str]:
+        """Return the keys of all fossils."""
+        return [info.key for info in await self.list(FOSSILS)]
 
     async def exists(self, keys: Collection[str]) -> set[str]:
         """Return those of `keys` that are at their own place."""

@@ -9,7 +9,8 @@
     states/SBX         what the next scan may start from; a cache, and no more
     clock/…            a collector asks for the time here
     leases/…           somebody is writing, or reading
-    fossils/…          what a collection has set aside, until nobody can need it any more
+    fossils/RUN/KEY    what a collection has set aside, until nobody can need it any more
+    notes/RUN/…        which leases there were beside which of its fossils
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "CLOCK",
     "FOSSILS",
     "LEASES",
+    "NOTES",
     "OBJECTS",
     "RECORDS",
     "TAGS",
@@ -31,6 +33,8 @@ __all__ = [
     "check_sandbox",
     "check_tag",
     "chunked_key",
+    "fossil_key",
+    "fossil_of",
     "object_key",
     "record_key",
     "state_key",
@@ -45,6 +49,7 @@ STATES: Final = "states"
 LEASES: Final = "leases"
 CLOCK: Final = "clock"
 FOSSILS: Final = "fossils"
+NOTES: Final = "notes"
 
 _SANDBOX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _CHECKPOINT: Final = re.compile(r"cp_[0-9a-f]{32}")
@@ -59,6 +64,17 @@ def object_key(digest: str) -> str:
 def chunked_key(digest: str) -> str:
     """Return the key of the list of chunks of a file, by the file's hex SHA-256."""
     return f"chunked/{digest[:2]}/{digest[2:]}"
+
+
+def fossil_key(run: str, key: str) -> str:
+    """Return where a collection sets an object aside."""
+    return f"{FOSSILS}/{run}/{key}"
+
+
+def fossil_of(fossil: str) -> tuple[str, str]:
+    """Return the collection that set a fossil aside, and the key that it had."""
+    _, run, key = fossil.split("/", 2)
+    return run, key
 
 
 def record_key(sandbox: str, checkpoint_id: str) -> str:

@@ -3,19 +3,26 @@
 There is no lock; object stores have none. Instead:
 
 A **writer** puts a lease before it trusts that any object exists, puts its record last, and then
-looks whether its lease is still there; only then it has committed. A **collector** publishes the
-list of what it is about to set aside, moves those objects to `fossils/`, and only then looks which
-leases there are. It deletes a fossil when each of these is gone and no record needs it, and moves
-it back when one does.
+looks whether its lease is still there; only then it has committed. A **collector** moves what no
+record needs to `fossils/`, lists what is there and no longer at its own place, only then lists the
+leases, and notes which of these it saw beside which fossils. A fossil is deleted once every lease
+that was noted for it is gone and no record needs it, and moved back when one does.
 
-So a writer has either been seen by the collector, which then waits for its record; or it started
-later, has read the list, and asks for each object on it by name. What it finds by name after it
-took its lease stays in reach; what it knows from its base checkpoint, without asking, stays in
-reach unless it is on a list. A reader that misses an object looks among the fossils.
+So a writer has either been noted, and its record is waited for; or it began after the move, and
+sees the fossil. What it finds by name after it took its lease stays in reach; what it knows from
+its base checkpoint, without asking, stays in reach unless it is among the fossils, and is then
+asked for by name. A reader that misses an object looks among the fossils.
 
 A lease that is older than `lease_seconds`, by the store's own clock, is a dead writer's: a
 collector removes it, then reads the records. A writer that was only slow finds its lease gone,
-takes its record back and fails. No clock needs to be right for any of this to be safe.
+takes its record back and fails. (Killed in just that moment it leaves a record that it never
+reported, and that may lack objects; `verify` names it.) No clock needs to be right for what was
+reported to be safe.
+
+Any number of collectors may be at work. Each moves into a folder of its own, once, so that a note
+about a fossil is about this one and no later one of the same name; any of them may finish what
+another began. Where a move is a copy and a deletion, a fossil whose original is there is left alone
+until its collector has noted it, or the original is garbage again: half a move looks like that.
 """
 
 from __future__ import annotations
@@ -23,25 +30,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Final
 
 import anyio
 import attrs
 
-from pinfold.checkpoint._codec import unpack
 from pinfold.checkpoint._io import Io
-from pinfold.checkpoint._keys import FOSSILS, LEASES
-from pinfold.checkpoint._manifest import Damaged
+from pinfold.checkpoint._keys import LEASES, fossil_of
 from pinfold.checkpoint._objects import ObjectInfo
 from pinfold.checkpoint._tasks import CLEAN_UP_SECONDS
 from pinfold.errors import Forbidden, NoSpace, PinfoldError, Unavailable
 
-__all__ = ["LIST", "LIST_BYTES", "SEEN", "Leases", "expired", "suspects"]
-
-#: In a collection's folder: what it sets aside, and the leases that it saw afterwards.
-LIST: Final = "list"
-SEEN: Final = "leases"
-LIST_BYTES: Final = 2**30
+__all__ = ["Leases", "expired", "suspects"]
 
 
 @attrs.frozen
@@ -101,29 +100,5 @@ def expired(lease: ObjectInfo, now: float, seconds: float) -> bool:
 
 
 async def suspects(io: Io) -> set[str]:
-    """Return the keys that collections under way set aside, or are about to."""
-    keys: set[str] = set()
-    lists: list[str] = []
-    for info in await io.list(FOSSILS):
-        _, _, key = info.key.removeprefix(f"{FOSSILS}/").partition("/")
-        if key == LIST:
-            lists.append(info.key)
-        elif key != SEEN:
-            keys.add(key)
-    for data in (await io.find(lists)).values():
-        keys |= listed(data)
-    return keys
-
-
-def listed(data: bytes) -> frozenset[str]:
-    """Return the keys of a collection's list.
-
-    Raises:
-        Unavailable: it can't be read, so that nothing can be taken for granted.
-    """
-    try:
-        return frozenset(unpack(data, LIST_BYTES).decode("ascii").split("\n")) - {""}
-    except (Damaged, UnicodeDecodeError) as exc:
-        raise Unavailable(
-            f"a collection's list is damaged: {exc}", hint="remove it from fossils/ by hand"
-        ) from exc
+    """Return the keys that collections under way have set aside."""
+    return {key for _, key in map(fossil_of, await io.fossils())}

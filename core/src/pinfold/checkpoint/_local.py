@@ -44,6 +44,8 @@ class LocalObjects(Objects):
         on_step: told of each write and rename.
     """
 
+    atomic_moves = True
+
     def __init__(self, root: Path | str, *, fsync: bool = True, on_step: OnStep = no_step) -> None:
         self.root = os.path.abspath(root)  # noqa: PTH100 - a Path costs too much for each object
         self._fsync = fsync

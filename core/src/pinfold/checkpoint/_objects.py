@@ -40,7 +40,13 @@ class Objects(ABC):
     process dies, and what was put is there for the next get and list. All methods raise
     `PermissionDenied`, `NoSpace`, `NotFound` (no such bucket or folder, and none can be made),
     `Unreachable` or `Unavailable`; what they had done by then stays done.
+
+    Attributes:
+        atomic_moves: an object that is moved is at one of its two keys at any time; else it may be
+            at both for a while.
     """
+
+    atomic_moves: bool = False
 
     @abstractmethod
     def put(self, items: Mapping[str, bytes]) -> None:
