@@ -6,8 +6,8 @@ Needs an engine with the test images: `python -m tools.docker_engine python -m b
 
 from __future__ import annotations
 
-import functools
 import http.client
+import importlib
 import importlib.util
 import io
 import json
@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 from unittest import mock
@@ -29,11 +29,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from bench.harness import Way, compare
 from pinfold.plugins import Catalog
+from pinfold.posix import equip
 from pinfold.provider import Context, ExecRequest, FileType, Owner, TreeItem
 from pinfold.resolve import pin, resolve
 from pinfold.spec import PinnedSpec
 from pinfold_docker import DockerProvider
-from pinfold_docker import _maker as maker
 from pinfold_docker._config import container_config
 from pinfold_docker._instance import DockerInstance
 from pinfold_docker._options import DockerOptions
@@ -113,7 +113,7 @@ class Bench:
 
     @contextmanager
     def box(self, *, helper: bool) -> Iterator[DockerInstance]:
-        with without_helper() if not helper else mock.patch.object(maker, "equip", maker.equip):
+        with nullcontext() if helper else without_helper():
             instance = self.create()
         try:
             yield instance
@@ -126,25 +126,21 @@ class Bench:
 
 def without_helper() -> Any:
     """The shell path: as if the dist pinfold-helper were not installed."""
-    return mock.patch.object(maker, "equip", functools.partial(_equip_without_helper, maker.equip))
 
+    def shell_alone(guest: Any, **settings: Any) -> Any:
+        return equip(guest, **{**settings, "helper": "never"})
 
-def _equip_without_helper(equip: Any, guest: Any, **settings: Any) -> Any:
-    return equip(guest, **{**settings, "helper": "never"})
+    return mock.patch("pinfold_docker._maker.equip", shell_alone)
 
 
 def peers(bench: Bench, name: str) -> list[Way]:
     """What else there is to run a command in a container with."""
     ways = []
     if importlib.util.find_spec("testinfra"):
-        import testinfra
-
-        host = testinfra.get_host(f"docker://{name}")
+        host = importlib.import_module("testinfra").get_host(f"docker://{name}")
         ways.append(Way(name="testinfra docker://", run=lambda: host.run("echo hi").stdout))
     if importlib.util.find_spec("llm_sandbox"):
-        from llm_sandbox import SandboxSession
-
-        session = SandboxSession(
+        session = importlib.import_module("llm_sandbox").SandboxSession(
             client=bench.client, container_id=name, lang="python", skip_environment_setup=True
         )
         session.open()

@@ -102,6 +102,16 @@ class Engine:
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
 
+    def _shims(self) -> list[int]:
+        """Return the processes that watch containers of this engine: its name is in their argv."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                argv = (process / "cmdline").read_bytes().split(b"\0")
+                if b"containerd-shim" in argv[0] and os.fsencode(self.folder.name) in argv:
+                    found.append(int(process.name))
+        return found
+
     @property
     def pid(self) -> int:
         assert self._process is not None
@@ -168,8 +178,13 @@ class Engine:
             self._process = None
 
     def remove(self) -> None:
-        """Stop it and remove its folder."""
+        """Stop it and what a crash of it left running, and remove its folder."""
         self.stop()
+        for shim in self._shims():
+            with contextlib.suppress(OSError, ValueError):
+                children = Path(f"/proc/{shim}/task/{shim}/children").read_text().split()
+                for pid in (*map(int, children), shim):
+                    os.kill(pid, signal.SIGKILL)
         with Path("/proc/self/mounts").open() as mounts:
             inside = [line.split()[1] for line in mounts if f"{self.folder}/" in line]
         for point in reversed(inside):
