@@ -70,11 +70,11 @@ def test_every_cell_of_the_attack_matrix_succeeds_against_the_naive_adapter():
     held = []
 
     async def all_cells(case):
-        field = await _attacks.make_field(case)
-        for attack in _attacks.attacks(case):
-            case.evidence[attack.id] = await _attacks.escaped(case, field, attack)
-            if case.evidence[attack.id] is None:
-                held.append(attack.id)
+        async with _attacks.a_field(case) as field:
+            for attack in _attacks.attacks(case):
+                case.evidence[attack.id] = await _attacks.escaped(case, field, attack)
+                if case.evidence[attack.id] is None:
+                    held.append(attack.id)
 
     with Session(NaiveLane(), Options(profile=REMOTE)) as session:
         outcome = session.run(Planned(make_check(all_cells, deadline_s=120.0), 0))

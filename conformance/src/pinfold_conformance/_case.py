@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -179,13 +180,13 @@ class Case:
     async def scratch(self) -> PurePosixPath:
         """Return a directory of the check's own in the workspace."""
         if self._scratch is None:
-            self._scratch = WORKSPACE / f"w{self.random.getrandbits(48):012x}"
+            self._scratch = WORKSPACE / self.name("w")
             await self.files.make_directory(self._scratch)
         return self._scratch
 
     def name(self, prefix: str = "n") -> str:
-        """Return a name that nothing has."""
-        return f"{prefix}{self.random.getrandbits(48):012x}"
+        """Return a name that nothing has: another one in every run."""
+        return f"{prefix}{secrets.token_hex(6)}"
 
     async def sh(
         self, *scripts: str, sink: Sink | None = None, timeout: float | None = 20.0, **request: Any

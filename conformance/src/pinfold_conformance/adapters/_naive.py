@@ -261,7 +261,7 @@ class _Instance(Instance):
         return InstanceStatus.RUNNING if there else InstanceStatus.ABSENT
 
     async def destroy(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        shutil.rmtree(self._root.parent, ignore_errors=True)
 
 
 async def _drain(stream: AsyncIterable[bytes], name: str, output: dict[str, bytes]) -> None:
@@ -286,14 +286,19 @@ class _Provider(Provider):
     async def create(self, pinned: PinnedSpec, ctx: Context) -> Instance:
         ref = InstanceRef(provider="naive", id=uuid.uuid4().hex)
         await ctx.register(ref)
-        root = Path(tempfile.mkdtemp(prefix="pinfold-naive-"))
+        root = _folder(ref) / "workspace"
+        await anyio.Path(root).mkdir(parents=True)
         return _Instance(ref, root)
 
     async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
         return ()
 
     async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
-        return
+        shutil.rmtree(_folder(ref), ignore_errors=True)
+
+
+def _folder(ref: InstanceRef) -> Path:
+    return Path(tempfile.gettempdir()) / f"pinfold-naive-{ref.id}"
 
 
 class NaiveLane(Lane):

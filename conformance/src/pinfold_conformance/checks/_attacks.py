@@ -6,10 +6,12 @@ a canary outside of the workspace, and succeeds when the canary is read, changed
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+import anyio
 import attrs
 
 from pinfold.errors import OutsideWorkspace, PinfoldError
@@ -17,7 +19,7 @@ from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, Inconclusive, equal
 from pinfold_conformance.checks.files_paths import one_chunk
 
-__all__ = ["Attack", "Field", "attacks", "make_field"]
+__all__ = ["Attack", "Field", "a_field", "attacks"]
 
 Act = Callable[[Case, PurePosixPath, PurePosixPath], Awaitable[Any]]
 
@@ -54,12 +56,22 @@ class Attack:
     act: Act = attrs.field(repr=False, eq=False)
 
 
-async def make_field(case: Case) -> Field:
-    """Let the guest make a folder outside, with a canary in it.
+@asynccontextmanager
+async def a_field(case: Case) -> AsyncIterator[Field]:
+    """Let the guest make a folder outside, with a canary in it, and remove it at the end.
 
     Raises:
         Inconclusive: it can't write outside; there is nothing to attack.
     """
+    field = await _field(case)
+    try:
+        yield field
+    finally:
+        with anyio.CancelScope(shield=True), anyio.move_on_after(10), suppress(PinfoldError):
+            await case.sh(case.dialect.remove(field.outside))
+
+
+async def _field(case: Case) -> Field:
     d, scratch = case.dialect, await case.scratch()
     outside, canary = f"/tmp/{case.name('out')}", case.name("canary-").encode()  # noqa: S108
     made = await case.sh(

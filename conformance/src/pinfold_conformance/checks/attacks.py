@@ -6,12 +6,13 @@ from collections import Counter
 
 import anyio
 
-from pinfold.errors import NotRegular, OutsideWorkspace, PinfoldError
+from pinfold.errors import NotRegular, PinfoldError
+from pinfold.provider import FileType
 from pinfold.spec import WORKSPACE
 from pinfold_conformance._case import Case
-from pinfold_conformance._expect import CheckFailed, Inconclusive, equal, require
+from pinfold_conformance._expect import CheckFailed, equal, require
 from pinfold_conformance._registry import Kind, Place, check
-from pinfold_conformance.checks._attacks import attacks, escaped, make_field
+from pinfold_conformance.checks._attacks import a_field, attacks, escaped
 from pinfold_conformance.checks._trees import capture, plan, tree
 from pinfold_conformance.checks.files_paths import operations
 
@@ -21,41 +22,39 @@ NEEDS = {"exec", "symlinks", "attack"}
 @check("FS-2.matrix", needs=NEEDS, kind=Kind.ATTACK, place=Place.OWN, deadline_s=240)
 async def matrix(case: Case) -> None:
     """Every link form, reference form and operation: nothing outside is read or touched."""
-    field = await make_field(case)
-    tried: Counter[str] = Counter()
-    for attack in attacks(case):
-        how = await escaped(case, field, attack)
-        if how is not None:
-            raise CheckFailed(f"{attack.id}: {how} (FS-2)")
-        tried[attack.id.split(".")[0]] += 1
-    case.evidence.update(tries=sum(tried.values()), forms=dict(tried))
-    await case.sh(case.dialect.remove(field.outside), cwd=field.scratch)
+    async with a_field(case) as field:
+        tried: Counter[str] = Counter()
+        for attack in attacks(case):
+            how = await escaped(case, field, attack)
+            if how is not None:
+                raise CheckFailed(f"{attack.id}: {how} (FS-2)")
+            tried[attack.id.split(".")[0]] += 1
+        case.evidence.update(tries=sum(tried.values()), forms=dict(tried))
 
 
 @check("FS-4.hardlink", needs={"exec", "attack"}, kind=Kind.ATTACK, place=Place.OWN)
 async def hardlink(case: Case) -> None:
-    """A file that the guest hard-linked from outside is replaced by a write, not written into."""
-    d, field = case.dialect, await make_field(case)
-    planted = 0
-    for name in ("write", "upload"):
-        made = await case.sh(
-            d.remove("hard"), d.hardlink("hard", f"{field.outside}/canary"), cwd=field.scratch
-        )
-        if made.exit_code != 0:
-            continue
-        planted += 1
-        try:
-            await operations(case)[name](field.scratch / "hard")
-        except OutsideWorkspace:
-            refused = True  # as good: it came from outside
-        else:
-            refused = False
-        after = await case.sh(d.load(f"{field.outside}/canary"), cwd=field.scratch)
-        equal(after.stdout, field.canary, f"the file outside after a {name} (FS-4)")
-        if not refused:
-            equal(await case.files.read(field.scratch / "hard"), b"new", "the file inside")
-    if not planted:
-        raise Inconclusive("the guest can't link a file from outside into its workspace")
+    """A file with a second name is replaced by a write, not written into: inside and outside."""
+    d, case.evidence["planted"] = case.dialect, []
+    async with a_field(case) as field:
+        inside = field.scratch / "other"
+        await case.files.write(inside, b"kept")
+        others = {"inside": "other", "outside": f"{field.outside}/canary"}
+        for where, other in others.items():
+            for name in ("write", "upload"):
+                made = await case.sh(d.remove("hard"), d.hardlink("hard", other), cwd=field.scratch)
+                if made.exit_code != 0:
+                    continue  # the guest is refused it, so there is nothing to defend
+                if (await case.files.stat(field.scratch / "hard")).type is not FileType.FILE:
+                    continue  # what it has instead of hard links
+                before = await case.sh(d.load(other), cwd=field.scratch)
+                case.evidence["planted"].append(f"{where} by {name}")
+                await operations(case)[name](field.scratch / "hard")
+                after = await case.sh(d.load(other), cwd=field.scratch)
+                equal(after.stdout, before.stdout, f"the file {where} after a {name} (FS-4)")
+                found = await case.files.read(field.scratch / "hard")
+                equal(found, b"new", f"the file that was replaced by a {name}")
+        equal(await case.files.read(inside), b"kept", "a file with one name")
 
 
 @check(
@@ -96,13 +95,15 @@ async def fifo(case: Case) -> None:
 )  # fmt: skip
 async def never_out(case: Case) -> None:
     """A scan never descends through a link: what is outside is no part of a checkpoint."""
-    field = await make_field(case)
-    await case.sh(case.dialect.link("link", field.outside), cwd=field.scratch)
-    found = await capture(case.instance)
-    require(field.canary not in found.contents.values(), "a checkpoint holds a file from outside")
-    paths = [path for path in found.shape if path.endswith("/link")]
-    equal(paths, [f"{field.scratch.name}/link"], "the link, as a link")
-    require(not any("link/" in path for path in found.shape), "a scan went through a link")
+    async with a_field(case) as field:
+        await case.sh(case.dialect.link("link", field.outside), cwd=field.scratch)
+        found = await capture(case.instance)
+        require(
+            field.canary not in found.contents.values(), "a checkpoint holds a file from outside"
+        )
+        paths = [path for path in found.shape if path.endswith("/link")]
+        equal(paths, [f"{field.scratch.name}/link"], "the link, as a link")
+        require(not any("link/" in path for path in found.shape), "a scan went through a link")
 
 
 @check(
@@ -111,18 +112,19 @@ async def never_out(case: Case) -> None:
 )  # fmt: skip
 async def never_through(case: Case) -> None:
     """A restore over planted links writes nothing through them, and removes nothing behind them."""
-    d, field = case.dialect, await make_field(case)
-    await case.files.remove(field.scratch, recursive=True)
-    await case.sh(d.link("dir", field.outside), d.link("file", f"{field.outside}/canary"))
-    wanted = tree({"dir": None, "dir/canary": b"evil", "dir/planted": b"evil", "file": b"evil"})
-    await case.instance.tree.restore(plan(wanted))
-    equal((await capture(case.instance)).shape, wanted.shape, "the restored tree")
-    after = await case.sh(d.load(f"{field.outside}/canary"))
-    equal(after.stdout, field.canary, "the file outside (CP-2)")
-    planted = await case.sh(d.exists(f"{field.outside}/planted"))
-    equal(planted.exit_code, 1, "something was restored to the outside")
-    await case.sh(d.remove("dir"), d.link("dir", field.outside))
-    await case.instance.tree.restore(plan(tree({})))
-    after = await case.sh(d.load(f"{field.outside}/canary"))
-    equal(after.stdout, field.canary, "the file outside, after a restore to nothing")
-    equal(list(await case.files.list(WORKSPACE)), [], "the workspace")
+    d = case.dialect
+    async with a_field(case) as field:
+        await case.files.remove(field.scratch, recursive=True)
+        await case.sh(d.link("dir", field.outside), d.link("file", f"{field.outside}/canary"))
+        wanted = tree({"dir": None, "dir/canary": b"evil", "dir/planted": b"evil", "file": b"evil"})
+        await case.instance.tree.restore(plan(wanted))
+        equal((await capture(case.instance)).shape, wanted.shape, "the restored tree")
+        after = await case.sh(d.load(f"{field.outside}/canary"))
+        equal(after.stdout, field.canary, "the file outside (CP-2)")
+        planted = await case.sh(d.exists(f"{field.outside}/planted"))
+        equal(planted.exit_code, 1, "something was restored to the outside")
+        await case.sh(d.remove("dir"), d.link("dir", field.outside))
+        await case.instance.tree.restore(plan(tree({})))
+        after = await case.sh(d.load(f"{field.outside}/canary"))
+        equal(after.stdout, field.canary, "the file outside, after a restore to nothing")
+        equal(list(await case.files.list(WORKSPACE)), [], "the workspace")

@@ -226,17 +226,21 @@ async def planted(case: Case) -> None:
     made = await case.sh(d.save(place, b"outside"), d.load(place), cwd=scratch)
     if made.stdout != b"outside":
         case.evidence["outside"] = "the guest can't write outside its workspace"
-    await case.sh(d.link("leak", place), d.link("dir", "/tmp"), cwd=scratch)  # noqa: S108
-    for name in ("read", "write", "download", "upload"):
-        await followed(operations(case)[name], scratch / "leak", f"{name} through a planted link")
-        await followed(
-            operations(case)[name], scratch / "dir" / secret, f"{name} below a planted link"
-        )
-    with expect_raises(OutsideWorkspace, what="list through a planted link"):
-        await files.list(scratch / "dir")
-    after = await case.sh(d.load(place), cwd=scratch)
-    equal(after.stdout, made.stdout, "the file outside")
-    await case.sh(d.remove(place), cwd=scratch)
+    try:
+        await case.sh(d.link("leak", place), d.link("dir", "/tmp"), cwd=scratch)  # noqa: S108
+        for name in ("read", "write", "download", "upload"):
+            await followed(
+                operations(case)[name], scratch / "leak", f"{name} through a planted link"
+            )
+            await followed(
+                operations(case)[name], scratch / "dir" / secret, f"{name} below a planted link"
+            )
+        with expect_raises(OutsideWorkspace, what="list through a planted link"):
+            await files.list(scratch / "dir")
+        after = await case.sh(d.load(place), cwd=scratch)
+        equal(after.stdout, made.stdout, "the file outside")
+    finally:
+        await case.sh(d.remove(place), cwd=scratch)
 
 
 @check("FS-2.exists-not", needs={"symlinks"})

@@ -143,11 +143,13 @@ async def over_links(case: Case) -> None:
     d, outside = case.dialect, case.name("outside-")
     place = f"/tmp/{outside}"  # noqa: S108 - in the guest
     made = await case.sh(d.mkdir(place), d.save(f"{place}/file", b"mine"), d.load(f"{place}/file"))
-    await case.sh(d.remove("dir"), d.link("dir", place))
-    await case.instance.tree.restore(plan(wanted))
-    after = await case.sh(d.load(f"{place}/file"))
-    equal(after.stdout, made.stdout, "a file outside, which a link of the live tree led to")
-    await case.sh(d.remove(place))
+    try:
+        await case.sh(d.remove("dir"), d.link("dir", place))
+        await case.instance.tree.restore(plan(wanted))
+        after = await case.sh(d.load(f"{place}/file"))
+        equal(after.stdout, made.stdout, "a file outside, which a link of the live tree led to")
+    finally:
+        await case.sh(d.remove(place))
 
 
 @check("CP-2.usable", needs={*NEEDS, "exec"}, place=Place.CLEAN)
@@ -390,10 +392,10 @@ def _link(path: str, text: str) -> Entry:
     return Entry(path=path, type=FileType.SYMLINK, mode=0o777, link=text)
 
 
-def hostile(symlinks: bool) -> dict[str, tuple[Entry, ...]]:  # noqa: FBT001 - a fact of the target
-    """Return trees that no honest checkpoint has."""
+def hostile(place: str, *, symlinks: bool) -> dict[str, tuple[Entry, ...]]:
+    """Return trees that no honest checkpoint has; `place` is outside."""
     found = {
-        "an absolute name": (_file("/tmp/evil"),),  # noqa: S108 - hostile on purpose
+        "an absolute name": (_file(place),),
         "dot-dot": (_file("../evil"),),
         "dot-dot inside": (_folder("a"), _file("a/../../evil")),
         "dot": (_file("./evil"),),
@@ -407,9 +409,10 @@ def hostile(symlinks: bool) -> dict[str, tuple[Entry, ...]]:  # noqa: FBT001 - a
         "the root itself": (_folder("."), _file("evil")),
     }
     if symlinks:
-        found["a link as parent"] = (_link("l", "/tmp"), _file("l/evil"))  # noqa: S108
+        above = place.rpartition("/")[0]
+        found["a link as parent"] = (_link("l", above), _file("l/evil"))
         found["a link inside as parent"] = (_folder("d"), _link("l", "d"), _file("l/evil"))
-        found["a link and a file"] = (_link("evil", "/tmp/evil"), _file("evil"))  # noqa: S108
+        found["a link and a file"] = (_link("evil", place), _file("evil"))
     return found
 
 
@@ -418,10 +421,18 @@ async def hostile_trees(case: Case) -> None:
     """Trees with hostile names are refused by type, and nothing is touched."""
     live = tree({"live": b"1"})
     await case.instance.tree.restore(plan(live))
-    for what, entries in hostile(case.features.symlinks).items():
-        with expect_raises(InvalidArgument, what=f"a tree with {what}"):
-            await case.instance.tree.restore(plan(Tree(entries=entries, contents=EVIL.contents)))
-        equal((await capture(case.instance)).shape, live.shape, f"the live tree after {what}")
+    place = f"/tmp/{case.name('evil-')}"  # noqa: S108 - in the guest
+    try:
+        for what, entries in hostile(place, symlinks=case.features.symlinks).items():
+            with expect_raises(InvalidArgument, what=f"a tree with {what}"):
+                await case.instance.tree.restore(
+                    plan(Tree(entries=entries, contents=EVIL.contents))
+                )
+            found = (await capture(case.instance)).shape
+            equal(found, live.shape, f"the live tree after {what}")
+    finally:
+        if case.pinned.spec.target is not None:
+            await case.sh(case.dialect.remove(place))
 
 
 @check("CP-8.sizes", needs=NEEDS, place=Place.CLEAN, kind=Kind.ATTACK)
