@@ -146,7 +146,8 @@ def path_of(*parts: str, query: Mapping[str, Any] | None = None) -> str:
         for key, value in (query or {}).items()
         if value is not None
     }
-    return f"{target}?{urlencode(pairs)}" if pairs else target
+    # A path in a container may be any bytes.
+    return f"{target}?{urlencode(pairs, errors='surrogateescape')}" if pairs else target
 
 
 class Connection:
