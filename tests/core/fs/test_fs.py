@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pinfold import blocking
 from pinfold.errors import Conflict
-from pinfold.fs import SandboxFileSystem, _system
+from pinfold.fs import SandboxFileSystem, _facts
 from tests.core.fs.conftest import make_sandbox
 
 
@@ -225,7 +225,7 @@ def test_ranges_are_pythons_slices(fs, start, end):
 
 
 def test_a_large_file_is_read_by_pieces(fs, root, monkeypatch):
-    monkeypatch.setattr(_system, "_PIECE", 1000)
+    monkeypatch.setattr(_facts, "_PIECE", 1000)
     data = bytes(range(256)) * 40
     fs.pipe_file(f"{root}/f", data)
     assert fs.cat_file(f"{root}/f", 1) == data[1:]

@@ -21,18 +21,14 @@ from pinfold import config, sandbox, transfer
 from pinfold._tasks import iterating
 from pinfold.errors import (
     AlreadyExists,
-    InvalidArgument,
     IsADirectory,
-    NotADirectory,
-    NotFound,
-    OutsideWorkspace,
-    PermissionDenied,
     StaleGeneration,
     Unimplemented,
 )
 from pinfold.fs._errors import os_errors
+from pinfold.fs._facts import is_there, listed, named, read
 from pinfold.fs._file import SandboxFile, SandboxStream, spool
-from pinfold.provider import Files, FileStat, FileType
+from pinfold.provider import Files, FileType
 from pinfold.sandbox import DurableSandbox, Runtime, Store
 from pinfold.spec import WORKSPACE
 
@@ -40,17 +36,7 @@ __all__ = ["SandboxFileSystem"]
 
 T = TypeVar("T")
 
-#: One read; within every target's `limits.read_bytes`.
-_PIECE: Final = 8 << 20
-#: Of the way that a link leads; more is a circle.
-_STEPS: Final = 400
 _DEFAULT_MODE: Final = 0o644
-_TYPES: Final = {
-    FileType.FILE: "file",
-    FileType.DIRECTORY: "directory",
-    FileType.SYMLINK: "link",
-    FileType.OTHER: "other",
-}
 
 
 class _Held:
@@ -171,14 +157,14 @@ class SandboxFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not
         if path == "/":
             return {"name": "/", "size": 0, "type": "directory"}
 
-        return await self._do(path, lambda files: _named(files, path))
+        return await self._do(path, lambda files: named(files, path))
 
     async def _ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:  # noqa: FBT001, FBT002 - fsspec's
         path = self._strip_protocol(path)
         if path == "/":
             infos = [await self._info(str(WORKSPACE))]
         else:
-            infos = await self._do(path, lambda files: _list(files, path))
+            infos = await self._do(path, lambda files: listed(files, path))
         return infos if detail else [info["name"] for info in infos]
 
     async def _exists(self, path: str, **_: Any) -> bool:
@@ -210,7 +196,7 @@ class SandboxFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not
             if start is None and end is None:
                 async with iterating(files.download(path)) as chunks:
                     return b"".join([chunk async for chunk in chunks])
-            return await _read(files, path, first, last)
+            return await read(files, path, first, last)
 
         return await self._do(path, work)
 
@@ -266,7 +252,7 @@ class SandboxFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not
         begin = data.tell()
 
         async def work(files: Files) -> None:
-            if create and await _is_there(files, path):
+            if create and await is_there(files, path):
                 raise AlreadyExists(f"there is a {path!r} already")
             data.seek(begin)
             await transfer.put_from(files, data, path, told=told)
@@ -449,100 +435,3 @@ class SandboxFileSystem(AsyncFileSystem):  # type: ignore[misc]  # fsspec is not
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         size: int = info["size"]
         return size
-
-
-# --- what fsspec says of a name -----------------------------------------------------------------
-
-
-def _facts(found: FileStat, led_to: FileStat | None = None) -> dict[str, Any]:
-    facts = led_to or found
-    return {
-        "name": str(found.path),
-        "size": facts.size,
-        "type": _TYPES[facts.type],
-        "mode": facts.mode,
-        "mtime": facts.mtime_ns / 1e9,
-        "islink": found.type is FileType.SYMLINK,
-        "destination": found.link,
-    }
-
-
-async def _named(files: Files, path: str) -> dict[str, Any]:
-    """Return the facts of what a path leads to; of a link that leads nowhere, its own."""
-    found = await files.stat(path)
-    if found.type is not FileType.SYMLINK:
-        return _facts(found)
-    facts = _facts(found, await _led_to(files, found))
-    if facts["type"] == "link":  # only the target itself may know its way
-        with suppress(NotFound, InvalidArgument, PermissionDenied):
-            try:
-                async with iterating(files.download(path)) as chunks:
-                    size = sum([len(chunk) async for chunk in chunks])
-                facts |= {"type": "file", "size": size}
-            except IsADirectory:  # an InvalidArgument too
-                facts |= {"type": "directory", "size": 0}
-    return facts
-
-
-async def _list(files: Files, path: str) -> list[dict[str, Any]]:
-    try:
-        entries = await files.list(path)
-    except NotADirectory:
-        return [await _named(files, path)]
-    infos = []
-    for entry in entries:
-        led_to = await _led_to(files, entry) if entry.type is FileType.SYMLINK else None
-        is_file = led_to is not None and led_to.type is FileType.FILE
-        infos.append(_facts(entry, led_to if is_file else None))
-    return infos
-
-
-async def _led_to(files: Files, link: FileStat) -> FileStat | None:
-    """Return what a link leads to within the workspace; None where it is not to be seen so."""
-    if not link.path.is_relative_to(WORKSPACE):
-        return None
-    here, found = WORKSPACE, None
-    pending = [*reversed(link.path.relative_to(WORKSPACE).parts)]
-    for _ in range(_STEPS):
-        if not pending:
-            return found or await files.stat(here)
-        part = pending.pop()
-        if part == "..":
-            if here == WORKSPACE:
-                return None
-            here, found = here.parent, None
-            continue
-        try:
-            found = await files.stat(here / part)
-        except (NotFound, NotADirectory, OutsideWorkspace, PermissionDenied):
-            return None
-        if found.type is not FileType.SYMLINK:
-            here = found.path
-            continue
-        text, found = PurePosixPath(found.link or ""), None
-        if text.is_absolute():
-            if not text.is_relative_to(WORKSPACE):
-                return None
-            here, text = WORKSPACE, text.relative_to(WORKSPACE)
-        pending += reversed(text.parts)
-    return None
-
-
-async def _is_there(files: Files, path: str) -> bool:
-    try:
-        await files.stat(path)
-    except NotFound:
-        return False
-    return True
-
-
-async def _read(files: Files, path: str, first: int, last: int | None) -> bytes:
-    pieces: list[bytes] = []
-    while last is None or first < last:
-        wanted = _PIECE if last is None else min(_PIECE, last - first)
-        piece = await files.read(path, offset=first, length=wanted)
-        pieces.append(piece)
-        first += len(piece)
-        if len(piece) < wanted:
-            break
-    return b"".join(pieces)
