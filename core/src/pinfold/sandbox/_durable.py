@@ -114,7 +114,8 @@ class DurableLife(Life):
             return await self._once(work, mutates=mutates)
         except Lost as exc:
             # It provably did nothing: after recovery it may run within the same call (EX-14).
-            if exc.effect is not Effect.NONE or not self._checkpointed:
+            # Where there can be none, that is said, and noted (LC-4).
+            if exc.effect is not Effect.NONE:
                 raise
         return await self._once(work, mutates=mutates)
 
