@@ -116,7 +116,7 @@ FEWER = settings(
     max_examples=EXAMPLES if NIGHTLY else 40,
     suppress_health_check=[HealthCheck.too_slow],
 )
-POINTS = 10_000 if NIGHTLY else 16
+POINTS = 10_000 if NIGHTLY else 13
 
 
 @FEWER

@@ -65,7 +65,9 @@ class World:
         (root / f"own{number}").write_bytes(b"own %d" % number)
         (root / "back-and-forth").write_bytes(b"%d" % (number % 2))
         if number % 3 == 1:
-            (root / "large").write_bytes(bytes([number % 7]) * (9 * MIB))
+            # Chunks that differ: so that it takes the same steps each time.
+            chunks = [bytes([number % 7, chunk]) * (2 * MIB) for chunk in range(3)]
+            (root / "large").write_bytes(b"".join(chunks)[: 9 * MIB])
         elif number % 3 == 2:
             (root / "large").unlink(missing_ok=True)
         old = root / f"own{number - 2}"
