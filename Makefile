@@ -34,8 +34,10 @@ system:  ## what tests need from the system: installs it (root on Debian) or say
 demo: venv  ## a real job, from nothing to its outcome
 	$(BIN)/python examples/demo.py
 
+# One engine serves all docker tests, so those run in one process; the rest share the processors.
 test: venv system  ## all tests but the long ones
-	$(ENGINE) $(BIN)/python -m pytest
+	$(ENGINE) sh -c '$(BIN)/python -m pytest tests/providers/docker && \
+		$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --ignore tests/providers/docker'
 
 check: venv  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -53,8 +55,9 @@ conform: venv system  ## the contract's tests on every provider
 bench: venv system  ## ratios against the raw floor and peers, as JSON
 	$(ENGINE) $(BIN)/python -m bench
 
-docs: venv  ## runs every code block of the docs
-	$(BIN)/python -m pytest tests/docs
+docs: venv system  ## makes the docs' table of what survives what, and runs every code block
+	$(ENGINE) $(BIN)/python -m tests.docs.survival
+	$(ENGINE) $(BIN)/python -m pytest tests/docs
 
 nightly: venv system  ## all tests, the long ones too, with far more examples
 	HYPOTHESIS_PROFILE=nightly $(ENGINE) $(BIN)/python -m pytest -m ""
