@@ -95,12 +95,27 @@ def test_the_demo_shows_result_exit_code_and_time(demo, rows):
 def test_the_demo_copies_its_outcome_out_and_shows_it(demo, rows):
     printed, folder = demo
     outcome = (folder / "report.json").read_text()
-    assert printed.endswith(outcome)
+    assert printed.partition("\nA durable sandbox")[0].endswith(outcome)
     by_name = sorted(rows, key=lambda row: row["name"])
     assert json.loads(outcome) == {
         "gases": [row["symbol"] for row in by_name if row["state"] == "gas"],
         "liquids": [row["name"] for row in by_name if row["state"] == "liquid"],
     }
+
+
+def test_the_demo_shows_a_sandbox_that_comes_back(demo):
+    _, _, shown = demo[0].partition("\nA durable sandbox on this machine:\n")
+    place = re.search(r"^deleted +(/.*), from outside$", shown, re.MULTILINE)
+    assert place
+    assert not Path(place[1]).exists()
+    assert re.search(
+        r"^exit code   0\nsame file   yes\ngeneration  1, then 2$", shown, re.MULTILINE
+    )
+    events = re.findall(r"^ +((?:sandbox|checkpoint)\.\w+)$", shown, re.MULTILINE)
+    assert events == [
+        "sandbox.created", "sandbox.ready", "checkpoint.created",
+        "sandbox.instance_lost", "sandbox.recovered",
+    ]  # fmt: skip
 
 
 def test_the_readme_lists_the_providers_that_are_installed():
