@@ -246,7 +246,7 @@ async def test_lc6_a_bootstrap_command_that_fails_tells_its_output_and_leaves_no
     ran: list[str] = []
     provider = ToyProvider(run=run)
 
-    with pytest.raises(Unavailable, match="exit code 3: 'two'.*'why'") as caught:
+    with pytest.raises(Unavailable, match=r"exit code 3: 'two'.*'why'") as caught:
         await pinfold.open(
             {**SPEC, "bootstrap": {"commands": ["one", "two", "three"]}}, runtime=make(provider)
         )
