@@ -36,8 +36,8 @@ demo: venv  ## a real job, from nothing to its outcome
 
 # One engine serves all docker tests, so those run in one process; the rest share the processors.
 test: venv system  ## all tests but the long ones
-	$(ENGINE) sh -c '$(BIN)/python -m pytest tests/providers/docker && \
-		$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --ignore tests/providers/docker'
+	$(ENGINE) sh -c '$(BIN)/python -m pytest tests/providers/docker; code=$$?; \
+		$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --ignore tests/providers/docker && exit $$code'
 
 check: venv  ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -34,10 +34,14 @@ from tests.providers.host.support import (
 
 pytestmark = pytest.mark.anyio
 
+# A background job of a shell ignores SIGINT, and so would all that it starts.
 CONTROLLER = """
+import signal
 import sys
 import anyio
 import pinfold
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main() -> None:
     spec = {{
@@ -90,7 +94,7 @@ async def test_the_controllers_end_leaves_nothing(controller, level, number, tmp
 
     controller.send_signal(number)
     with anyio.fail_after(15):
-        await anyio.to_thread.run_sync(controller.wait)
+        await anyio.to_thread.run_sync(controller.wait, abandon_on_cancel=True)
     if number != signal.SIGINT:
         said = await anyio.to_thread.run_sync(collect_garbage)
         assert said.returncode == 0, said.stderr
