@@ -59,7 +59,7 @@ def test_partial_exits_4(cli):
     [
         (["conform"], "which target"),
         (["conform", "nobody"], "no lane is named 'nobody'"),
-        (["conform", REFERENCE, "--only", "EX-99"], "no check is named"),
+        (["conform", REFERENCE, "--only", "EX-none"], "no check is named"),
         (["conform", REFERENCE, "--profile", "tiny"], "'tiny' is not one of"),
         (["conform", REFERENCE, "--known", "/no/such/file"], "No such file"),
         (["conform", REFERENCE, "--scale", "0"], "--scale"),
@@ -128,7 +128,7 @@ def test_the_plugin_fails_what_fails(tmp_path):
             ["--pinfold-target", REFERENCE, "--pinfold-profile", "tiny"],
             "--pinfold-profile is one of",
         ),
-        (["--pinfold-target", REFERENCE, "--pinfold-only", "EX-99"], "no check is named"),
+        (["--pinfold-target", REFERENCE, "--pinfold-only", "EX-none"], "no check is named"),
     ],
 )
 def test_the_plugin_tells_usage_errors(tmp_path, args, told):
