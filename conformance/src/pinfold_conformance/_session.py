@@ -497,29 +497,23 @@ class Session:
 
     async def _clean_up(self) -> tuple[Verdict, str]:
         provider, owner = self.lane.provider, Owner(store=self.run_id)
-        seen = None
+        ctx = Context(owner=owner, connect=self.options.connect)
+        problem: str | None = f"clean-up did not end within {self._cleanup_s:g} s"
         with anyio.move_on_after(self._cleanup_s):
-            alive = next((s.instance for s in self._shared.values() if s.instance), None)
-            if alive is None:
-                alive = await self._make(self.sites[0])
-            seen = alive.ref.id in {ref.id for ref in await provider.list(owner)}
-            await alive.destroy()
-            self.ledger.forget(alive.ref)
-            if await alive.status() is not InstanceStatus.ABSENT:
-                return Verdict.FAIL, "a destroyed instance is not absent (LC-5)"
-            if alive.features.attach and not seen:
-                return Verdict.FAIL, "list does not tell of an instance that is there (LC-9)"
-        if seen is None:
-            return Verdict.FAIL, f"clean-up did not end within {self._cleanup_s:g} s"
+            problem = await self._end_shared(ctx)
+        if problem is not None:
+            return Verdict.FAIL, problem
         failures = []
         with anyio.move_on_after(self._cleanup_s) as scope:
             for ref in reversed(list(self.ledger.refs)):
+                other = self.options.other
+                theirs = other is not None and ref.provider == other.provider.descriptor.name
                 try:
-                    await provider.destroy(ref)
+                    await (other.provider if other and theirs else provider).destroy(ref, ctx)
                     self.ledger.forget(ref)
                 except Exception as exc:  # noqa: BLE001 - told in the report
                     failures.append(f"{ref.id}: {_told(exc)}")
-            strays = [ref.id for ref in await provider.list(owner)]
+            strays = [ref.id for ref in await provider.list(owner, ctx)]
         if scope.cancelled_caught:
             return Verdict.FAIL, f"clean-up did not end within {self._cleanup_s:g} s"
         if failures:
@@ -527,6 +521,22 @@ class Session:
         if strays:
             return Verdict.FAIL, f"{len(strays)} strays are left: {', '.join(strays)}"
         return Verdict.PASS, ""
+
+    async def _end_shared(self, ctx: Context) -> str | None:
+        """Destroy what checks shared; return what was wrong, first with seeing it, then with it."""
+        shared = [one.instance for one in self._shared.values() if one.instance is not None]
+        if not shared:
+            shared = [await self._make(self.sites[0])]
+        listed = {ref.id for ref in await self.lane.provider.list(ctx.owner, ctx)}
+        problem = None
+        for instance in reversed(shared):
+            await instance.destroy()
+            self.ledger.forget(instance.ref)
+            if await instance.status() is not InstanceStatus.ABSENT:
+                problem = "a destroyed instance is not absent (LC-5)"
+            elif instance.features.attach and instance.ref.id not in listed:
+                problem = "list does not tell of an instance that is there (LC-9)"
+        return problem
 
     def report(self) -> Report:
         """Return what the run came to so far."""

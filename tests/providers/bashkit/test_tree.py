@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.errors import (
-    AlreadyExists,
     CheckpointCorrupt,
     Conflict,
     InvalidArgument,
@@ -417,7 +416,7 @@ BAD = {
     "a link as a parent": (plan_of(link("d", "/tmp"), file("d/x")), InvalidArgument),
     "a file as a parent": (plan_of(file("d"), file("d/x")), InvalidArgument),
     "no parent": (plan_of(file("d/x")), InvalidArgument),
-    "a directory twice": (plan_of(directory("d"), directory("d")), AlreadyExists),
+    "a directory twice": (plan_of(directory("d"), directory("d")), InvalidArgument),
 }
 
 

@@ -298,6 +298,7 @@ async def life_script(case: Case) -> None:
             require({one.ref.id, two.ref.id} <= listed, "an instance is not listed")
             again = await case.provider.attach(one.ref, case.pinned, ctx)
             equal(await again.files.read(WORKSPACE / "file"), b"one", "a file after attach")
+            await again.detach()
         await two.destroy()
         await two.destroy()
         await case.provider.destroy(two.ref, ctx)

@@ -116,6 +116,7 @@ class LifeMachine(Machine):
             with expect_raises(Lost, what="attach to what is gone"):
                 await self.case.provider.attach(ref, self.case.pinned, site.context())
         elif one.state is InstanceStatus.RUNNING:
+            await one.instance.detach()
             inner = await self.case.provider.attach(ref, self.case.pinned, site.context())
             one.instance = guarded(inner, site.meter)
 

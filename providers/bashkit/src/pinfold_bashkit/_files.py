@@ -68,7 +68,16 @@ class BashkitFiles(Files):
         await self._vfs.ready()
         if not isinstance(data, bytes):
             raise InvalidArgument("a file's content is bytes")
+        self._check_size(guest_path(path), len(data))  # before any parent is made (FS-4)
         self._write(path, data, mode)
+
+    def _check_size(self, path: PurePosixPath, size: int) -> None:
+        limit = self._limits.file_bytes
+        if limit is not None and size > limit:
+            raise TooLarge(
+                f"{str(path)!r} would be larger than {limit} bytes",
+                details={"limit": limit, **_at(path)},
+            )
 
     def _write(self, path: PurePosixPath | str, data: bytes, mode: int | None) -> None:
         _check_mode(mode)
@@ -178,16 +187,12 @@ class BashkitFiles(Files):
         *,
         mode: int | None = None,
     ) -> int:
-        asked, limit = guest_path(path), self._limits.file_bytes
+        asked = guest_path(path)
         content = bytearray()
         async with closing(chunks):
             async for chunk in chunks:
                 content += chunk
-                if limit is not None and len(content) > limit:
-                    raise TooLarge(
-                        f"{str(asked)!r} would be larger than {limit} bytes",
-                        details={"limit": limit, **_at(asked)},
-                    )
+                self._check_size(asked, len(content))
         await self._vfs.ready()
         self._write(path, bytes(content), mode)
         return len(content)

@@ -185,7 +185,8 @@ class BashkitProvider(Provider):
         return [
             instance.ref
             for _, instance in sorted(self._live.items())
-            if instance.owner.store == owner.store
+            if not instance.vfs.gone
+            and instance.owner.store == owner.store
             and owner.sandbox in (None, instance.owner.sandbox)
         ]
 

@@ -155,6 +155,10 @@ class BashkitTree(Tree):
         parent = vfs.stat(path.rpartition("/")[0])
         if str(guest_path(path)) != path or parent is None or parent["file_type"] != "directory":
             raise InvalidArgument(f"{entry.path!r} is no place in a tree")
+        with translated(path):
+            there = vfs.stat(path)
+        if there is not None:
+            raise InvalidArgument(f"{entry.path!r} is in the tree twice")
         if entry.type is FileType.DIRECTORY:
             with translated(path):
                 root.mkdir(path)

@@ -304,9 +304,10 @@ def _exists(shell: Shell, words: list[bytes], process: Process) -> int:
 
 @_at_once
 def _remove(shell: Shell, words: list[bytes], process: Process) -> None:
+    if not _there(shell, words[0]):
+        return
     place = shell.machine.world.find(shell.path(words[0]), follow=False)
-    if place.node is not None:
-        drop(place.parent, place.name)
+    drop(place.parent, place.name)
 
 
 @_at_once
