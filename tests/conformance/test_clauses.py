@@ -7,6 +7,7 @@ import pytest
 from pinfold_conformance import Kind, all_checks, check
 from pinfold_conformance._clauses import CLAUSES, REASONS, by_clause, table
 from pinfold_conformance._registry import CHECK_MODULES, RETIRED
+from pinfold_conformance.mutants import table as mutants_table
 
 
 def test_every_clause_has_a_check_or_a_stated_reason():
@@ -85,3 +86,11 @@ def test_the_table_names_every_clause():
     text = table()
     assert all(f"| {clause} |" in text for clause in CLAUSES)
     assert "?" not in text
+
+
+@pytest.mark.parametrize(
+    ("page", "make"), [("conformance-clauses", table), ("kill-matrix", mutants_table)]
+)
+def test_a_generated_page_is_up_to_date(page, make, root):
+    text = (root / f"docs/{page}.md").read_text()
+    assert text.endswith(f"\n\n{make()}\n"), f"generate docs/{page}.md anew"

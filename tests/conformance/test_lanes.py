@@ -17,7 +17,7 @@ from pinfold_conformance.mutants import mutants
 HERE = Path(__file__).parent
 
 #: What each lane is held to in CI; nightly all are held to `ci`.
-PROFILE = {"bashkit": "ci"}
+PROFILE = {"bashkit": "ci", "docker-debian": "smoke"}
 
 #: Lanes that can be inconclusive, with what can't be found out on them.
 PARTIAL = {

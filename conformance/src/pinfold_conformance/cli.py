@@ -58,6 +58,7 @@ def _usage(message: str) -> NoReturn:
 @click.option("--scale", type=float, default=1.0, help="Multiplies every deadline.")
 @click.option("--json", "as_json", is_flag=True, help="Certificates on stdout, as JSON.")
 @click.option("--list", "list_checks", is_flag=True, help="List checks, or lanes, and exit.")
+@click.option("--mutants", is_flag=True, help="Print the bugs that the checks kill, and exit.")
 @click.option("--clauses", is_flag=True, help="Print the table of clauses and checks, and exit.")
 @click.option(
     "--verify",
@@ -83,6 +84,11 @@ def conform(targets: tuple[str, ...], **given: Any) -> int:
         from pinfold_conformance._clauses import table
 
         click.echo(table())
+        return 0
+    if given["mutants"]:
+        from pinfold_conformance.mutants import table as bugs
+
+        click.echo(bugs())
         return 0
     if given["list_checks"]:
         return _list(given["only"])

@@ -53,6 +53,7 @@ __all__ = [
     "Path",
     "mutant",
     "mutants",
+    "table",
 ]
 
 Path = PurePosixPath | str
@@ -365,3 +366,13 @@ class _MutatedToy(ToyProvider):
             fields = {field.name: getattr(made.tree, field.name) for field in attrs.fields(ToyTree)}
             made.tree = self._tree(**fields)
         return made
+
+
+def table() -> str:
+    """Return the table of mutants and the checks that kill them, as Markdown."""
+    lines = ["| check | bug | on |", "|---|---|---|"]
+    for one in sorted(mutants(), key=lambda one: one.name):
+        on = "any adapter" if one.any_adapter else "the reference"
+        on = "a target that claims nothing" if one.strict else on
+        lines.append(f"| `{one.kills}` | {one.bug.replace('|', chr(92) + '|')} | {on} |")
+    return "\n".join(lines)
