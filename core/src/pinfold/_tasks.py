@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+)
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
 
-__all__ = ["background", "iterating"]
+__all__ = ["background", "each_of", "iterating"]
 
 T = TypeVar("T")
 
@@ -25,6 +32,16 @@ async def iterating(items: AsyncIterable[T]) -> AsyncIterator[AsyncIterable[T]]:
     finally:
         if isinstance(items, AsyncGenerator):
             await items.aclose()
+
+
+async def each_of(items: AsyncIterable[T] | Iterable[T]) -> AsyncGenerator[T, None]:
+    """Yield the items of either kind of iterable; whoever reads it closes it."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
 
 
 @asynccontextmanager

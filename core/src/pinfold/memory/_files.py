@@ -15,7 +15,7 @@ from pinfold.errors import (
     TooLarge,
 )
 from pinfold.memory._nodes import Directory, File, Link, Node, Store, file_at
-from pinfold.provider import Files, FileStat, FileType, guest_path
+from pinfold.provider import Files, FileStat, FileType, check_mode, guest_path
 from pinfold.spec import Limits
 
 __all__ = ["MemoryFiles"]
@@ -50,7 +50,8 @@ class MemoryFiles(Files):
     ) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise InvalidArgument("data is bytes")
-        _check_mode(mode)
+        if mode is not None:
+            check_mode(mode)
         self._check_size(path, len(data))
         self._put(path, bytes(data), mode)
 
@@ -157,7 +158,7 @@ class MemoryFiles(Files):
         self._store.changed(parent)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
-        _check_mode(mode)
+        check_mode(mode)
         node = self._store.lookup(path, follow=True)
         assert not isinstance(node, Link)  # noqa: S101 - followed
         if node.mode != mode:
@@ -176,7 +177,8 @@ class MemoryFiles(Files):
         *,
         mode: int | None = None,
     ) -> int:
-        _check_mode(mode)
+        if mode is not None:
+            check_mode(mode)
         guest_path(path)
         data = bytearray()
         async for chunk in chunks:
@@ -184,11 +186,6 @@ class MemoryFiles(Files):
             self._check_size(path, len(data))
         self._put(path, bytes(data), mode)
         return len(data)
-
-
-def _check_mode(mode: int | None) -> None:
-    if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o7777):
-        raise InvalidArgument("a mode is 0..0o7777")
 
 
 def _holds(directory: Directory, other: Directory) -> bool:

@@ -12,7 +12,7 @@ from pinfold.posix._call import Boundary, closing
 from pinfold.posix._layout import TEMPORARY, temporary
 from pinfold.posix._many import ManyFiles, errors, file_stat, once, too_large
 from pinfold.posix._records import from_find, from_stat
-from pinfold.provider import FileStat
+from pinfold.provider import FileStat, check_mode
 
 __all__ = ["ShellFiles"]
 
@@ -179,6 +179,5 @@ class ShellFiles(ManyFiles):
 def _octal(mode: int | None) -> str:
     if mode is None:
         return ""
-    if type(mode) is not int or not 0 <= mode <= 0o7777:
-        raise InvalidArgument("mode is a number, 0 to 0o7777")
+    check_mode(mode)
     return f"{mode:o}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from abc import ABC
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
@@ -20,6 +19,7 @@ from typing import Any, Final
 
 import attrs
 
+from pinfold._tasks import each_of
 from pinfold.errors import Effect, InvalidArgument, IsADirectory, PinfoldError, TooLarge
 from pinfold.posix._bulk import SMALL_BYTES, Bulk, Content, Operation, batched, groups
 from pinfold.posix._call import ProgramFailed, Shell, closing
@@ -193,7 +193,7 @@ class ManyFiles(Files, ABC):
         await self.make_directory(root)
         batch, count = _Planting(), 0
         modes: builtins.list[tuple[Place, int]] = []
-        async with aclosing(_each(items)) as each:
+        async with aclosing(each_of(items)) as each:
             async for item in each:
                 if item.path.is_absolute():
                     raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
@@ -328,12 +328,3 @@ def too_large(path: PurePosixPath | str, limit: int) -> TooLarge:
 async def once(data: bytes) -> AsyncIterator[bytes]:
     """Yield all of it."""
     yield data
-
-
-async def _each(items: AsyncIterable[TreeItem] | Iterable[TreeItem]) -> AsyncGenerator[TreeItem]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item

@@ -15,6 +15,7 @@ from pinfold.provider._files import Files as Files
 from pinfold.provider._files import FileStat as FileStat
 from pinfold.provider._files import FileType as FileType
 from pinfold.provider._files import TreeItem as TreeItem
+from pinfold.provider._files import check_mode as check_mode
 from pinfold.provider._instance import Context as Context
 from pinfold.provider._instance import Details as Details
 from pinfold.provider._instance import Endpoint as Endpoint

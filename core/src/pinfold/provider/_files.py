@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Iterable,
@@ -19,9 +18,10 @@ from pathlib import PurePosixPath
 
 import attrs
 
-from pinfold.errors import AlreadyExists, Effect, PinfoldError
+from pinfold._tasks import each_of
+from pinfold.errors import AlreadyExists, Effect, InvalidArgument, PinfoldError
 
-__all__ = ["FileStat", "FileType", "Files", "TreeItem"]
+__all__ = ["FileStat", "FileType", "Files", "TreeItem", "check_mode"]
 
 
 class FileType(StrEnum):
@@ -283,7 +283,7 @@ class Files(ABC):
         """
         root, count = PurePosixPath(path), 0
         modes: builtins.list[tuple[PurePosixPath, int]] = []
-        async with aclosing(_each(items)) as each:
+        async with aclosing(each_of(items)) as each:
             async for item in each:
                 place = root / item.path
                 with _earlier(done=count > 0):
@@ -305,6 +305,16 @@ class Files(ABC):
         return count
 
 
+def check_mode(mode: int) -> None:
+    """Refuse what are no permission bits (FS-5).
+
+    Raises:
+        InvalidArgument: no integer, or not in 0..0o7777.
+    """
+    if type(mode) is not int or not 0 <= mode <= 0o7777:
+        raise InvalidArgument("a mode is a number from 0 to 0o7777")
+
+
 @contextmanager
 def _earlier(*, done: bool) -> Iterator[None]:
     """Let an error tell what the earlier steps of a call did (ER-1)."""
@@ -322,17 +332,6 @@ async def _put_link(files: Files, path: PurePosixPath, target: str) -> None:
     except AlreadyExists:
         await files.remove(path)
         await files.symlink(path, target)
-
-
-async def _each(
-    items: AsyncIterable[TreeItem] | Iterable[TreeItem],
-) -> AsyncGenerator[TreeItem, None]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item
 
 
 async def _none() -> AsyncIterator[bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pinfold.errors import InvalidArgument
 
-__all__ = ["a_mode", "a_text", "content", "count", "mapping", "several"]
+__all__ = ["a_text", "content", "count", "mapping", "several"]
 
 
 def count(name: str, value: Any) -> None:
@@ -24,12 +24,6 @@ def content(value: Any, what: str = "a file's content") -> None:
     """Refuse what is not bytes."""
     if not isinstance(value, bytes):
         raise InvalidArgument(f"{what} is bytes, not {type(value).__name__}")
-
-
-def a_mode(value: Any) -> None:
-    """Refuse what are no permission bits."""
-    if type(value) is not int or not 0 <= value <= 0o7777:
-        raise InvalidArgument("a mode is a number from 0 to 0o7777")
 
 
 def a_text(value: Any) -> None:

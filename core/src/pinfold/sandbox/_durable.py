@@ -25,18 +25,18 @@ from pinfold.errors import (
 )
 from pinfold.events import Event, EventType
 from pinfold.provider import (
-    Context,
     Instance,
     InstanceRef,
     InstanceStatus,
     Owner,
     Pausable,
-    Provider,
     ScanState,
 )
+from pinfold.sandbox._ending import end_for_good
+from pinfold.sandbox._group_commit import GroupCommit
 from pinfold.sandbox._life import Life
 from pinfold.sandbox._provision import END_TIMEOUT_SECONDS, Maker, bootstrap, typed_errors
-from pinfold.sandbox._record import Claim, Records, SandboxRecord, Stored
+from pinfold.sandbox._record import Claim, Records, SandboxRecord, Stored, live_state
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._states import DesiredState, LiveState, ObservedState
 from pinfold.sandbox._store import Store
@@ -78,7 +78,7 @@ class DurableLife(Life):
         self._in_flight = 0
         self._idle = anyio.Event()
         self._idle.set()
-        self._commits = _Commits()
+        self._commits = GroupCommit()
 
     # --- what is so ---------------------------------------------------------------------------
 
@@ -709,8 +709,25 @@ class DurableLife(Life):
                 await anyio.sleep(min(1.0, (deadline - now) / 1e6))
             else:
                 with suppress(PinfoldError):
-                    if not await act_on_idle(self):
+                    if not await self.act_on_idle():
                         await anyio.sleep(1.0)
+
+    async def act_on_idle(self) -> bool:
+        """Do what the lifecycle says is due, if it still is; say whether it was done (LC-7)."""
+        await self.look()
+        deadline, lifecycle = self._record.idle_deadline_us, self._record.pinned.spec.lifecycle
+        now = self._runtime.clock.now_us()
+        if deadline is None or now < deadline or self._record.observed is not ObservedState.READY:
+            return False
+        if lifecycle.idle_action is IdleAction.KEEP_RUNNING:
+            return False
+        try:
+            await self.pause()
+        except Unimplemented:
+            # It can't rest: it is left as it is, and not asked again.
+            await self._update(lambda r: attrs.evolve(r, idle_deadline_us=None))
+            return False
+        return True
 
     async def drain(
         self, *, timeout_seconds: float, command: Callable[[Instance], Awaitable[Any]] | None = None
@@ -777,111 +794,6 @@ class DurableLife(Life):
             )
         else:  # draining stays so, and lost: neither takes new work
             await self._update(lambda r: attrs.evolve(r, ref=None))
-
-
-@attrs.define
-class _Commits:
-    """Where the next commit starts from, and who waits for one.
-
-    Attributes:
-        base, state: the last commit or restore of this instance.
-        batches: blocks under way that postpone commits.
-        owed: something was postponed.
-    """
-
-    base: CheckpointRecord | None = None
-    state: ScanState | None = None
-    batches: int = 0
-    owed: bool = False
-    _asked: int = 0
-    _covered: int = 0
-    _last: CheckpointRecord | None = None
-    _lock: anyio.Lock = attrs.field(factory=anyio.Lock)
-
-    async def share(self, commit: Callable[[], Awaitable[CheckpointRecord]]) -> CheckpointRecord:
-        """Commit, or share one that began after this was asked for (LC-3)."""
-        self._asked += 1
-        ticket = self._asked
-        async with self._lock:
-            if self._covered < ticket or self._last is None:
-                upto = self._asked
-                self._last = await commit()
-                self._covered = upto
-            return self._last
-
-
-def live_state(
-    record: SandboxRecord, runtime: Runtime, instance: Instance | None = None
-) -> LiveState:
-    """Return what a record tells, and an instance where one is at hand."""
-    deadline = record.idle_deadline_us
-    asleep = record.observed is not ObservedState.READY
-    return LiveState(
-        desired=record.desired,
-        observed=record.observed,
-        generation=record.generation,
-        last_activity_at=runtime.rfc3339(record.last_activity_us * 1000),
-        current_checkpoint_id=record.checkpoint_id,
-        idle_deadline=None if deadline is None or asleep else runtime.rfc3339(deadline * 1000),
-        overdue=deadline is not None and not asleep and deadline < runtime.clock.now_us(),
-        features=None if instance is None else instance.features,
-        details=None if instance is None else instance.details,
-    )
-
-
-async def act_on_idle(life: DurableLife) -> bool:
-    """Do what the lifecycle says is due, if it still is; say whether something was done (LC-7)."""
-    await life.look()
-    record = life.record
-    deadline, lifecycle = record.idle_deadline_us, record.pinned.spec.lifecycle
-    now = life._runtime.clock.now_us()  # noqa: SLF001 - one idea in two parts
-    if deadline is None or now < deadline or record.observed is not ObservedState.READY:
-        return False
-    if lifecycle.idle_action is IdleAction.KEEP_RUNNING:
-        return False
-    try:
-        await life.pause()
-    except Unimplemented:
-        # It can't rest: it is left as it is, and not asked again.
-        await life._update(lambda r: attrs.evolve(r, idle_deadline_us=None))  # noqa: SLF001
-        return False
-    return True
-
-
-async def end_for_good(
-    stored: Stored, store: Store, runtime: Runtime, instance: Instance | None = None
-) -> None:
-    """End all compute of a sandbox that is desired to be deleted, then say that it is."""
-    record = stored.record
-    owner = Owner(store=await store.state.identity(), sandbox=record.id)
-    maker = Maker(runtime=runtime, spec=record.pinned.spec, owner=owner)
-    with typed_errors():
-        if instance is not None:
-            await instance.destroy()
-        provider = maker.provider
-        if provider is not None:
-            ctx = maker.context(record.generation)
-            await _clear(provider, record, owner, ctx)
-    await store.checkpoints.forget(record.id)
-    await Records(store.state, runtime).update(
-        record.id,
-        lambda r: attrs.evolve(
-            r,
-            observed=ObservedState.DELETED,
-            ref=None,
-            checkpoint_id=None,
-            idle_deadline_us=None,
-        ),
-        (EventType.DELETED, {}),
-        free_name=True,
-    )
-
-
-async def _clear(provider: Provider, record: SandboxRecord, owner: Owner, ctx: Context) -> None:
-    """End everything that carries a sandbox's labels, and what its record names."""
-    refs = [record.ref] if record.ref is not None else []
-    for ref in dict.fromkeys([*refs, *await provider.list(owner, ctx)]):
-        await provider.destroy(ref, ctx)
 
 
 async def _status(instance: Instance) -> InstanceStatus:

@@ -11,7 +11,7 @@ import attrs
 from pinfold._tasks import iterating
 from pinfold.errors import PinfoldError
 from pinfold.events import AuditAction
-from pinfold.provider import Files, FileStat, TreeItem
+from pinfold.provider import Files, FileStat, TreeItem, check_mode
 from pinfold.sandbox import _arguments as arguments
 from pinfold.sandbox._callers import CallersError
 from pinfold.sandbox._life import Life
@@ -47,7 +47,7 @@ class SandboxFiles(Files):
     ) -> None:
         arguments.content(data)
         if mode is not None:
-            arguments.a_mode(mode)
+            check_mode(mode)
         await self._call(lambda it: it.files.write(path, data, mode=mode), mutates=True)
         self._audit(AuditAction.FILE_WRITE, path, len(data))
 
@@ -76,7 +76,7 @@ class SandboxFiles(Files):
         await self._call(lambda it: it.files.symlink(path, target), mutates=True)
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
-        arguments.a_mode(mode)
+        check_mode(mode)
         await self._call(lambda it: it.files.chmod(path, mode), mutates=True)
 
     async def download(self, path: PurePosixPath | str) -> AsyncIterator[bytes]:
@@ -103,7 +103,7 @@ class SandboxFiles(Files):
         mode: int | None = None,
     ) -> int:
         if mode is not None:
-            arguments.a_mode(mode)
+            check_mode(mode)
         own = CallersError()
         with own.raised():
             async with self._operation(mutates=True) as instance:

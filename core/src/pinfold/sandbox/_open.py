@@ -147,8 +147,7 @@ async def list(  # noqa: A001 - `pinfold.list` reads as what it does
         deleted: those that were deleted, too.
         runtime: plugins and clock.
     """
-    from pinfold.sandbox._durable import live_state
-    from pinfold.sandbox._record import Records
+    from pinfold.sandbox._record import Records, live_state
 
     surroundings = runtime or Runtime()
     views = []

@@ -20,14 +20,14 @@ from pinfold.errors import (
     Unavailable,
 )
 from pinfold.events import Event, EventType
-from pinfold.provider import InstanceRef
+from pinfold.provider import Instance, InstanceRef
 from pinfold.sandbox._runtime import Runtime
-from pinfold.sandbox._states import DesiredState, ObservedState
+from pinfold.sandbox._states import DesiredState, LiveState, ObservedState
 from pinfold.spec import PinnedSpec, from_json, to_json
 from pinfold.state import Delete, JournalEntry, NewEntry, Put, StateStore, Written
 from pinfold.views import ResolvedFrom
 
-__all__ = ["Claim", "Records", "SandboxRecord", "Stored"]
+__all__ = ["Claim", "Records", "SandboxRecord", "Stored", "live_state"]
 
 VERSION: Final = 1
 _TRIES: Final = 100
@@ -89,6 +89,25 @@ class Stored:
 
     record: SandboxRecord
     version: int
+
+
+def live_state(
+    record: SandboxRecord, runtime: Runtime, instance: Instance | None = None
+) -> LiveState:
+    """Return what a record tells, and an instance where one is at hand."""
+    deadline = record.idle_deadline_us
+    asleep = record.observed is not ObservedState.READY
+    return LiveState(
+        desired=record.desired,
+        observed=record.observed,
+        generation=record.generation,
+        last_activity_at=runtime.rfc3339(record.last_activity_us * 1000),
+        current_checkpoint_id=record.checkpoint_id,
+        idle_deadline=None if deadline is None or asleep else runtime.rfc3339(deadline * 1000),
+        overdue=deadline is not None and not asleep and deadline < runtime.clock.now_us(),
+        features=None if instance is None else instance.features,
+        details=None if instance is None else instance.details,
+    )
 
 
 @attrs.frozen

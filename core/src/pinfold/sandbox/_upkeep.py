@@ -12,7 +12,8 @@ from pinfold.connections import redact
 from pinfold.errors import PinfoldError, Unavailable
 from pinfold.plugins import Loaded
 from pinfold.provider import Context, InstanceRef, Owner, Provider
-from pinfold.sandbox._durable import DurableLife, act_on_idle, end_for_good
+from pinfold.sandbox._durable import DurableLife
+from pinfold.sandbox._ending import end_for_good
 from pinfold.sandbox._record import Records
 from pinfold.sandbox._runtime import Runtime
 from pinfold.sandbox._states import DesiredState, ObservedState
@@ -154,7 +155,7 @@ async def reap(
             continue
         life = DurableLife(record, store, runtime)
         try:
-            if await act_on_idle(life):
+            if await life.act_on_idle():
                 done.append(record.id)
                 told(record.id)
         except PinfoldError as exc:

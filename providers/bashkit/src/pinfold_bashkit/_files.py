@@ -18,7 +18,7 @@ from pinfold.errors import (
     NotRegular,
     TooLarge,
 )
-from pinfold.provider import Files, FileStat, FileType, guest_path
+from pinfold.provider import Files, FileStat, FileType, check_mode, guest_path
 from pinfold.spec import WORKSPACE, Limits
 from pinfold_bashkit._errors import translated
 from pinfold_bashkit._vfs import Place, Vfs
@@ -80,7 +80,8 @@ class BashkitFiles(Files):
             )
 
     def _write(self, path: PurePosixPath | str, data: bytes, mode: int | None) -> None:
-        _check_mode(mode)
+        if mode is not None:
+            check_mode(mode)
         asked, place = self._place(path, follow=True)
         if place.meta is not None:
             _regular(asked, place)
@@ -166,7 +167,7 @@ class BashkitFiles(Files):
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
         await self._vfs.ready()
-        _check_mode(mode)
+        check_mode(mode)
         asked, place = self._place(path, follow=True)
         _there(asked, place)
         with translated(str(asked)):
@@ -229,8 +230,3 @@ def _regular(path: PurePosixPath, place: Place) -> None:
 def _not_the_workspace(path: PurePosixPath, place: Place) -> None:
     if place.path == str(WORKSPACE):
         raise InvalidArgument(f"{str(path)!r} is the workspace itself", details=_at(path))
-
-
-def _check_mode(mode: int | None) -> None:
-    if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o7777):
-        raise InvalidArgument("mode is a number from 0 to 0o7777")

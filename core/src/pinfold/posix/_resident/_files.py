@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import attrs
 
+from pinfold._tasks import each_of
 from pinfold.errors import (
     AlreadyExists,
     Conflict,
@@ -49,7 +50,7 @@ from pinfold.posix._resident._wire import (
     Open,
     text,
 )
-from pinfold.provider import Files, FileStat, FileType, TreeItem
+from pinfold.provider import Files, FileStat, FileType, TreeItem, check_mode
 from pinfold.spec import Limits
 
 __all__ = ["TEMPORARY", "TYPES", "ResidentFiles", "ending", "errors", "records"]
@@ -478,7 +479,7 @@ class ResidentFiles(Files):
         modes: builtins.list[tuple[PurePosixPath, int]] = []
         count = 0
         try:
-            async with aclosing(_each(items)) as each:
+            async with aclosing(each_of(items)) as each:
                 async for item in each:
                     if item.type is FileType.DIRECTORY and item.mode is not None:
                         modes.append((pure / item.path, item.mode))
@@ -589,17 +590,6 @@ async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield chunk
 
 
-async def _each(
-    items: AsyncIterable[TreeItem] | Iterable[TreeItem],
-) -> AsyncGenerator[TreeItem, None]:
-    if isinstance(items, AsyncIterable):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item
-
-
 def _stat(path: PurePosixPath, cursor: Cursor) -> FileStat:
     facts, link = cursor.facts(), cursor.text()
     cursor.end()
@@ -625,8 +615,8 @@ async def ending(stream: Stream) -> AsyncIterator[None]:
 
 
 def _mode(mode: int | None) -> bytes:
-    if mode is not None and (type(mode) is not int or not 0 <= mode <= 0o7777):
-        raise InvalidArgument("mode is a number, 0 to 0o7777")
+    if mode is not None:
+        check_mode(mode)
     return (_KEEP if mode is None else mode).to_bytes(4, "little")
 
 
