@@ -101,7 +101,7 @@ async def eventually(check: Any, seconds: float = 15) -> None:
 def strays(client: docker.DockerClient, store: str = STORE) -> list[str]:
     """Name all that carries a store's label: containers and volumes."""
     filters: dict[str, Any] = {"label": f"pinfold.store={store}"}
-    containers = client.containers.list(all=True, filters=filters)
+    containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
     volumes = client.volumes.list(filters=filters)
     return [*(str(c.name) for c in containers), *(str(v.name) for v in volumes)]
 

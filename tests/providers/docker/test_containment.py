@@ -120,8 +120,8 @@ ATTEMPTS = {
     "a cgroup of its own": "mkdir /sys/fs/cgroup/memory/x || mkdir /sys/fs/cgroup/x",
     "raise a limit": "echo -1 >/sys/fs/cgroup/memory/memory.limit_in_bytes "
     "|| echo max >/sys/fs/cgroup/memory.max",
-    "another root than its own": '[ "$(stat -c %d:%i /proc/1/root/)" != "$(stat -c %d:%i /)" ]',
-    "out by a link": "ln -s /proc/1/root/var/lib/docker /tmp/out && ls /tmp/out/",
+    "another root than its own": '[ "$(stat -L -c %d:%i /proc/1/root)" != "$(stat -c %d:%i /)" ]',
+    "out by a link": "ln -s /proc/1/root /tmp/out && ls /tmp/out/var/lib/docker/",
     "kill the first process": "kill -9 1 && sleep 0.2 && [ ! -d /proc/1 ]",
     "host name": "hostname escaped && [ $(hostname) = escaped ]",
     "clock": "date -s @0; [ $(date +%s) -lt 1000000 ]",

@@ -12,11 +12,13 @@ import pytest
 from pinfold.errors import NotFound, SpecInvalid
 from pinfold.provider import Context
 from pinfold.spec import PinnedSpec
+from pinfold_docker import _maker
 from tests.providers.docker.support import (
     BUSYBOX,
     OWNER,
     STORE,
     box,
+    eventually,
     image,
     make,
     pinned,
@@ -148,6 +150,24 @@ async def test_an_image_without_sleep_is_a_fault_of_the_image(provider, scratch,
     name = scratch("no-sleep", {"bin/sh": b"#!/bin/ash\nexit 127\n", "bin/ash": busybox})
     error = await refused(provider, SpecInvalid, image=name)
     assert error.faults[0].code == "no_tools"
+
+
+async def test_a_container_that_ends_while_it_is_equipped_tells_the_same_fault(
+    client, provider, scratch, busybox, monkeypatch
+):
+    """However late the end is seen: between the look at it and its first use, too."""
+    equip = _maker.equip
+
+    async def later(guest, **more):
+        await eventually(lambda: client.containers.get(guest.container).status == "exited", 20)
+        return await equip(guest, **more)
+
+    monkeypatch.setattr(_maker, "equip", later)
+    shell = b"#!/bin/ash\n/bin/busybox sleep 1\nexit 127\n"  # seen running, and then no more
+    name = scratch("late", {"bin/sh": shell, "bin/ash": busybox, "bin/busybox": busybox})
+    error = await refused(provider, SpecInvalid, image=name)
+    assert error.faults[0].code == "no_tools"
+    assert strays(client) == []
 
 
 async def test_a_sandbox_keeps_the_image_that_its_tag_was_pinned_to(client, provider):

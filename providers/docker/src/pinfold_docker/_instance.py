@@ -120,7 +120,13 @@ class DockerInstance(Instance, Pausable, Terminals):
             return False
         if self._inner is None or state["StartedAt"] != self._started_at:
             await self._let_go()  # what was made of an earlier start is of no use
-            self._inner = inner = _Inner(self.ref, await self._outfit())
+            try:
+                equipment = await self._outfit()
+            except PinfoldError:
+                if (await self._inspect())["State"].get("Running"):
+                    raise
+                return False  # it has ended since it was looked at
+            self._inner = inner = _Inner(self.ref, equipment)
             self._started_at = state["StartedAt"]
             self.features = inner.features
             lacks = (*self._lacks, *inner.details.lacks)
