@@ -3,6 +3,7 @@
 import pytest
 
 from pinfold_host._boundary import missing
+from pinfold_host._linux import openat2_or_none
 from tests.providers.host.support import create, is_there
 
 
@@ -17,6 +18,21 @@ def data_home(tmp_path, monkeypatch):
     home = tmp_path / "data"
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     return home
+
+
+@pytest.fixture(params=["asyncio-openat2", "trio-openat2", "asyncio-walk"])
+def kind(request):
+    return request.param.split("-")
+
+
+@pytest.fixture
+def way(kind, monkeypatch):
+    """How the kernel is asked: one call for a whole path, or one for each component."""
+    if kind[1] == "walk":
+        monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
+    elif openat2_or_none() is None:
+        pytest.skip("this kernel has no openat2")
+    return kind[1]
 
 
 @pytest.fixture

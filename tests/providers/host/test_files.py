@@ -25,30 +25,14 @@ from pinfold.errors import (
     TooLarge,
 )
 from pinfold.provider import FileType, TreeItem
-from pinfold_host._linux import openat2_or_none
 from tests.providers.host.support import create, names, out, own, plant, run, sh, workspace
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio-openat2", "trio-openat2", "asyncio-walk"])
-def kind(request):
-    return request.param.split("-")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("way")]
 
 
 @pytest.fixture
 def anyio_backend(kind):
     return kind[0]
-
-
-@pytest.fixture(autouse=True)
-def way(kind, monkeypatch):
-    """How the kernel is asked: one call for a whole path, or one for each component."""
-    if kind[1] == "walk":
-        monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
-    elif openat2_or_none() is None:
-        pytest.skip("this kernel has no openat2")
-    return kind[1]
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from pinfold.errors import CheckpointCorrupt, Conflict, InvalidArgument, NoSpace
 from pinfold.provider import Entry, FileType, RestorePlan
 from pinfold_host import _restore
-from pinfold_host._linux import openat2_or_none
 from tests.providers.host.support import (
     create,
     grows,
@@ -22,27 +21,12 @@ from tests.providers.host.support import (
     workspace,
 )
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio-openat2", "trio-openat2", "asyncio-walk"])
-def kind(request):
-    return request.param.split("-")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("way")]
 
 
 @pytest.fixture
 def anyio_backend(kind):
     return kind[0]
-
-
-@pytest.fixture(autouse=True)
-def way(kind, monkeypatch):
-    """How the kernel is asked: one call for a whole path, or one for each component."""
-    if kind[1] == "walk":
-        monkeypatch.setattr("pinfold_host._beneath.openat2_or_none", lambda: None)
-    elif openat2_or_none() is None:
-        pytest.skip("this kernel has no openat2")
-    return kind[1]
 
 
 class Checkpoint:

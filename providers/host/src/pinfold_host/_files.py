@@ -36,7 +36,7 @@ from pinfold.errors import (
     TooLarge,
 )
 from pinfold.posix import Gate
-from pinfold.provider import Files, FileStat, FileType, guest_path
+from pinfold.provider import Files, FileStat, FileType, check_mode, guest_path
 from pinfold.spec import Limits
 from pinfold_host._beneath import Place, Roots
 from pinfold_host._errors import lost, typed
@@ -124,7 +124,7 @@ class DirectFiles(Files):
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
         """Set permission bits."""
         place = self._path(path)
-        _check_mode(mode)
+        check_mode(mode)
         await self._gate()
         with self.acting(place):
             fd = self.roots.open(place, O_PATH)
@@ -526,12 +526,7 @@ def _check_bytes(data: object) -> None:
         raise InvalidArgument(f"the content is bytes, not {type(data).__name__}")
 
 
-def _check_mode(mode: object) -> None:
-    if type(mode) is not int or not 0 <= mode <= 0o7777:
-        raise InvalidArgument("a mode is a number from 0 to 0o7777")
-
-
 def _checked_mode(mode: int | None) -> int | None:
     if mode is not None:
-        _check_mode(mode)
+        check_mode(mode)
     return mode

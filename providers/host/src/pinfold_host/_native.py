@@ -203,14 +203,8 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         self, argv: Sequence[str], env: Mapping[str, str], cwd: PurePosixPath
     ) -> SupervisedProcess:
         """Start a command."""
-        pipes = Pipes()
-        try:
+        with Pipes.handed_over() as pipes:
             child, _ = await self._start(argv, env, cwd, pipes.theirs, None)
-        except BaseException:
-            pipes.close_ours()
-            raise
-        finally:
-            pipes.close_theirs()
         return PipedProcess(child, pipes, self._drain)
 
     async def open_terminal(

@@ -8,7 +8,9 @@ import signal
 import struct
 import termios
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
 
 import anyio
 
@@ -86,6 +88,19 @@ class Pipes:
         stdin, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
         self.ours = [stdin[1], stdout[0], stderr[0]]
         self.theirs = [stdin[0], stdout[1], stderr[1]]
+
+    @classmethod
+    @contextmanager
+    def handed_over(cls) -> Iterator[Self]:
+        """Close the command's ends after the block, and ours too where it fails."""
+        pipes = cls()
+        try:
+            yield pipes
+        except BaseException:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
 
     def close_ours(self) -> None:
         """Close the controller's ends."""
