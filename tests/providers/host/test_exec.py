@@ -1,5 +1,6 @@
 """Commands on the host, at both levels (contract section 4)."""
 
+import gc
 import math
 import os
 import signal
@@ -200,6 +201,15 @@ async def test_a_hundred_refusals_and_cancellations_cost_nothing(instance):
             await run(instance, "true")
     assert await out(instance, "echo fine") == "fine\n"
     assert await instance.status() == "running"
+
+
+async def test_an_end_that_was_brought_about_is_awaited(instance):
+    """EX-4: what was killed can be reaped when its exec returns, however busy the machine is."""
+    big = "exec dd if=/dev/zero of=/dev/null bs=300M"  # its end takes the kernel a while
+    for _ in range(3):
+        result = await sh(instance, big, timeout_seconds=0.4)
+        assert result.timed_out
+        gc.collect()  # a process that is forgotten before its end warns here
 
 
 async def test_output_is_exact_and_apart(instance):

@@ -226,6 +226,10 @@ class _PidfdChild(Child):
         await self.signal(signal.SIGTERM)
         await anyio.to_thread.run_sync(self._end_marked, grace_seconds)
         await self.signal(signal.SIGKILL)
+        # A process that dies has no mark any more before it can be reaped.
+        if self._pidfd is not None:
+            with anyio.move_on_after(RETURN_GRACE_SECONDS):
+                await until_gone(self._pidfd)
 
     def _end_marked(self, grace_seconds: float) -> None:
         end = time.monotonic() + grace_seconds
