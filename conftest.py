@@ -1,6 +1,7 @@
 """Settings of every test run: backends, hypothesis profiles, and no silent skip."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import hypothesis
@@ -14,6 +15,11 @@ hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2000
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if STRICT else "dev")
 )
+
+# A shell starts background jobs with these ignored, and whatever a test starts would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])

@@ -205,9 +205,10 @@ class BigTree(Tree):
 async def test_memory_is_bounded_whatever_the_size(tmp_path):
     """CP-5: streamed both ways; a file six times as large needs no more memory."""
     peaks = []
-    for size in (40 * MIB, 240 * MIB):
+    # How many pieces are in hand at once varies by one or two: three runs find the most of them.
+    for number, size in enumerate((40 * MIB, 40 * MIB, 40 * MIB, 240 * MIB)):
         tree = BigTree(size)
-        store = CheckpointStore(tmp_path / str(size))
+        store = CheckpointStore(tmp_path / str(number))
         tracemalloc.start()
         try:
             record = (await store.commit(tree, sandbox="s", generation=1)).record
@@ -217,7 +218,7 @@ async def test_memory_is_bounded_whatever_the_size(tmp_path):
             tracemalloc.stop()
         assert tree.got == size
     assert max(peaks) < 64 * MIB
-    assert peaks[1] < peaks[0] + 8 * MIB
+    assert peaks[-1] < max(peaks[:-1]) + 8 * MIB
 
 
 # --- imports ---

@@ -1,7 +1,6 @@
 """One box per kind of guest: every test of the contract runs on each."""
 
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path, PurePosixPath
@@ -57,13 +56,6 @@ class Box:
 
     async def sh(self, script: str, sink=None, **more) -> ExecResult:
         return await self.instance.exec(ExecRequest(shell=script, **more), sink)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _no_signal_ignored() -> None:
-    """A test run in the background may have been started with these ignored; children inherit it."""
-    for number in (signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -34,14 +34,10 @@ from tests.providers.host.support import (
 
 pytestmark = pytest.mark.anyio
 
-# A background job of a shell ignores SIGINT, and so would all that it starts.
 CONTROLLER = """
-import signal
 import sys
 import anyio
 import pinfold
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main() -> None:
     spec = {{
