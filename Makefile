@@ -35,11 +35,15 @@ demo: venv  ## a real job, from nothing to its outcome
 	$(BIN)/python examples/demo.py
 
 # One engine serves all docker tests, so those run in one process; the rest share the processors.
-# The suites of the POSIX base and of host are nightly's for now: they take longer than CI has.
+# Run as `$(call all-tests,PYTEST OPTIONS)`: the second part runs whatever the first part says.
+define all-tests
+$(ENGINE) sh -c '$(BIN)/python -m pytest $(1) tests/providers/docker; code=$$?; \
+	$(BIN)/python -m pytest $(1) --numprocesses 3 --dist worksteal --ignore tests/providers/docker \
+	&& exit $$code'
+endef
+
 test: venv system  ## all tests but the long ones
-	$(ENGINE) sh -c '$(BIN)/python -m pytest tests/providers/docker; code=$$?; \
-		$(BIN)/python -m pytest --numprocesses 3 --dist worksteal --ignore tests/providers/docker \
-		--ignore tests/providers/host --ignore tests/core/posix && exit $$code'
+	$(call all-tests)
 
 check: venv  ## format, lint, types, layers
 	$(BIN)/ruff format --check .
@@ -62,9 +66,9 @@ docs: venv system  ## makes the docs' table of what survives what, and runs ever
 	$(ENGINE) $(BIN)/python -m pytest tests/docs
 
 nightly: venv system  ## all tests, the long ones too, with far more examples
-	HYPOTHESIS_PROFILE=nightly $(ENGINE) $(BIN)/python -m pytest -m ""
 	$(BIN)/python -m tools.docker_newer fetch
 	$(BIN)/python -m tools.docker_newer $(BIN)/python -m pytest -m "" tests/providers/docker
+	HYPOTHESIS_PROFILE=nightly $(call all-tests,-m "")
 
 lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \
