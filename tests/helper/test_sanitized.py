@@ -16,12 +16,9 @@ from pinfold.errors import NotFound, OutsideWorkspace
 from pinfold.posix._resident import Resident
 from pinfold.provider import RestorePlan, TerminalSize
 from pinfold_helper import _build
-from tests.core.posix.guests import end_all
-from tests.core.resident.conftest import CuttingGuest
+from tests.core.resident.conftest import CuttingGuest, end_marked, new_mark
 
 pytestmark = pytest.mark.anyio
-
-MARK = "helper-test-"
 
 
 def compiler() -> str:
@@ -75,13 +72,14 @@ async def running(request, tmp_path):
     workspace = tmp_path / "w"
     workspace.mkdir()
     guest = EmulatingGuest(tmp_path) if request.param == "foreign" else CuttingGuest()
+    mark = new_mark()
     resident = await Resident.start(
-        guest, root=PurePosixPath(workspace), mark=MARK, program=lambda _: program
+        guest, root=PurePosixPath(workspace), mark=mark, program=lambda _: program
     )
     yield resident, guest, workspace
     with anyio.CancelScope(shield=True):
         await resident.aclose()
-    end_all(MARK)
+    end_marked(mark)
 
 
 class Shell:

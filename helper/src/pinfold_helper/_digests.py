@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "648910bec33f1e3ce19f89e1ceeacbd3e1c1c7da90b6c3e50d98b14379c02fa6",
-    "x86_64": "97f39d99e7474156b1668d11e0d77d8d6a331400ca17cb5ba09060ff858535fd",
+    "aarch64": "64f94237b5d767c5dd4740e47aca5c21c09ff7dfbab280c2b07f30fade95fa6b",
+    "x86_64": "c6204410f5ad1600e48b5eef6102a83bd3954f6692cb355a61ded3fc970a2826",
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -83,6 +84,12 @@ class LocalProcess(SupervisedProcess):
     async def signal(self, number: int) -> None:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
+
+    def was_cut(self) -> bool:
+        watch = select.poll()
+        if (fd := self.pipes[1].fd) >= 0:
+            watch.register(fd, select.POLLIN)
+        return fd < 0 or any(events == select.POLLHUP for _, events in watch.poll(0))
 
     async def aclose(self) -> None:
         self.popen.poll()

@@ -1,6 +1,10 @@
 """A helper on this machine, and connections to it that can be cut."""
 
+import os
+import secrets
+import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,9 +15,7 @@ import pytest
 from pinfold.posix._resident import Resident
 from pinfold.posix._resident._session import Session
 from pinfold.provider import ExecResult
-from tests.core.posix.guests import LocalGuest, LocalProcess, Pipe, end_all
-
-MARK = "resident-test-"
+from tests.core.posix.guests import LocalGuest, LocalProcess, Pipe, end_all, living
 
 
 @attrs.define
@@ -84,6 +86,19 @@ class CuttingGuest(LocalGuest):
         await self.last.stdout.aclose()
 
 
+def new_mark() -> str:
+    """What nobody else has: a helper that starts again ends all that bears its mark."""
+    return f"resident-{secrets.token_hex(6)}-"
+
+
+def end_marked(mark: str) -> None:
+    """End what a test has left."""
+    for pid in living(f"PINFOLD_EXEC={mark}"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    end_all(mark)
+
+
 @attrs.frozen
 class Place:
     """A resident, and its workspace as this machine sees it."""
@@ -92,6 +107,7 @@ class Place:
     guest: CuttingGuest
     workspace: Path
     outside: Path
+    mark: str
 
     @property
     def session(self) -> Session:
@@ -122,16 +138,16 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     workspace, outside = tmp_path / "w", tmp_path / "outside"
     workspace.mkdir()
     outside.mkdir()
-    guest = CuttingGuest()
+    guest, mark = CuttingGuest(), new_mark()
     root = PurePosixPath(workspace)
-    resident = await Resident.start(guest, root=root, mark=MARK)
+    resident = await Resident.start(guest, root=root, mark=mark)
     try:
-        yield Place(resident, guest, workspace, outside)
+        yield Place(resident, guest, workspace, outside, mark)
     finally:
         guest.refuse = None
         with anyio.CancelScope(shield=True):
             await resident.aclose()
-        end_all(MARK)
+        end_marked(mark)
 
 
 async def until(condition, seconds: float = 10.0) -> None:

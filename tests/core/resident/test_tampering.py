@@ -10,7 +10,7 @@ import pytest
 from pinfold.errors import OutcomeUnknown
 from pinfold.posix._resident import Resident
 from pinfold.provider import RestorePlan
-from tests.core.resident.conftest import MARK, is_alive, until
+from tests.core.resident.conftest import is_alive, until
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +193,7 @@ async def test_cp3_a_restore_ends_the_jobs_of_a_controller_before_it(place) -> N
     job = pids(place)[0]
     await place.resident.detach()
     root = PurePosixPath(place.workspace)
-    second = await Resident.start(place.guest, root=root, mark=MARK)
+    second = await Resident.start(place.guest, root=root, mark=place.mark)
     assert is_alive(job)
     report = await second.tree.restore(RestorePlan(entries=(), fetch=place.resident.files.download))
     assert report.processes_ended

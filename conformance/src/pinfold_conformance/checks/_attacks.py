@@ -14,7 +14,7 @@ from typing import Any, Final
 import anyio
 import attrs
 
-from pinfold.errors import NotADirectory, OutsideWorkspace, PinfoldError
+from pinfold.errors import OutsideWorkspace, PinfoldError
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, Inconclusive, equal
 from pinfold_conformance.checks.files_paths import one_chunk
@@ -235,10 +235,7 @@ async def escaped(case: Case, field: Field, attack: Attack) -> str | None:
         return seen
     if not isinstance(outcome, PinfoldError):
         return f"it was not refused, and gave {outcome!r}"[:200]
-    refusals: tuple[type[PinfoldError], ...] = (OutsideWorkspace,)
-    if attack.act is _tree_out:  # a tree begins at a directory, and a link is none
-        refusals = (OutsideWorkspace, NotADirectory)
-    if not isinstance(outcome, refusals):
+    if not isinstance(outcome, OutsideWorkspace):
         raise CheckFailed(
             f"{attack.id}: refused by {type(outcome).__name__}, not OutsideWorkspace: {outcome}"
         )

@@ -53,6 +53,13 @@ class Process(ABC):
         Best effort: a transport that can't do it does nothing.
         """
 
+    def was_cut(self) -> bool:
+        """Say whether the other side is known to be gone, before anything is sent to it.
+
+        It asks nobody and never waits. Where a transport can't tell, False.
+        """
+        return False
+
     @abstractmethod
     async def aclose(self) -> None:
         """Let go of it: free what is held on this side. Idempotent; never raises.

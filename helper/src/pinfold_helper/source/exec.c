@@ -88,19 +88,24 @@ static void complain(int error) {
     for (size_t i = 0; i < 5; i++) write_all(2, parts[i], strlen(parts[i]));
 }
 
+/* Whoever started us may have had signals ignored or blocked, as a shell does for its jobs in the
+ * background. Not by the C library, which keeps some of them to itself. */
+void default_signals(void) {
+    static const uint64_t zeros[8]; /* the kernel's own struct: SIG_DFL; and an empty mask */
+    for (int n = 1; n <= 64; n++) syscall(SYS_rt_sigaction, n, zeros, NULL, 8);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, zeros, NULL, 8);
+}
+
 static int child(void *unused) {
     (void)unused;
-    sigset_t none;
-    sigemptyset(&none);
     setsid();
-    for (int n = 1; n < NSIG; n++) signal(n, SIG_DFL);
     if (command->terminal) ioctl(command->stdio[0], TIOCSCTTY, 0);
     for (int i = 0; i < 3; i++) /* none of them is below 3 */
         if (dup2(command->stdio[i], i) < 0) start_error = errno;
     if (fchdir(command->cwd)) start_error = errno;
     if (start_error) _exit(125);
     setrlimit(RLIMIT_NOFILE, &command->files);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    default_signals();
     int error = search();
     if (error == E2BIG || error == ENOMEM || error == EAGAIN) {
         start_error = error;

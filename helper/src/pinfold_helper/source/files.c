@@ -57,6 +57,7 @@ int do_mkdir(unsigned root, const char *path, unsigned flags) {
     if (error == -EEXIST && flags & 2) { /* a directory, or a link to one that stays inside */
         int fd = open_at(root, path, O_PATH | O_DIRECTORY);
         if (fd >= 0) error = 0, close(fd);
+        else if (fd == -EXDEV) error = fd;
     }
     return error;
 }

@@ -156,8 +156,8 @@ extern bool have_proc;
 int signal_descendants(pid_t top, int number, const pid_t *spared, size_t spared_count);
 /* Stops them first, until none is left to fork, then kills them; true if there were any. */
 bool kill_descendants(pid_t top, const pid_t *spared, size_t spared_count);
-/* Ends what an earlier helper left: all processes of this user that began after `ticks`, or those
- * whose environment has `mark`. True if there were any. */
+/* Ends what earlier helpers left: the processes whose environment has `mark`, and where `ticks` is
+ * not 0 all that began after it, but those in the session of process 1. True if there were any. */
 bool purge(uint64_t ticks, const char *mark);
 uint64_t start_ticks(pid_t pid);
 enum { MEMORY_KILLS, FORKS_REFUSED, COUNTERS };
@@ -190,6 +190,7 @@ struct order { /* the helper to a supervisor */
 };
 
 _Noreturn void supervise(const struct command *command, int control);
+void default_signals(void);
 char **merged_env(char *const *base, char *const *extra, size_t extra_count);
 
 /* --- session.c: frames and jobs ---------------------------------------------------------- */

@@ -229,6 +229,7 @@ static int serve(const char *folder, char **environment) {
     if (null < 0) null = pipe2(ends, O_CLOEXEC) ? -1 : ends[0];
     if (null < 0) return 6;
     dup2(null, 2); /* nothing of ours is for the controller's eyes but frames */
+    default_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
@@ -296,13 +297,10 @@ static int relay(const char *folder) {
 
 int main(int argc, char **argv, char **environment) {
     if (argc == 3 && !strcmp(argv[1], "connect")) return relay(argv[2]);
-    if (argc == 3 && !strcmp(argv[1], "purge")) { /* ticks since boot, or NAME=VALUE */
-        char *end;
-        uint64_t ticks = strtoull(argv[2], &end, 10);
-        return purge(ticks, *end ? argv[2] : NULL) ? 7 : 0;
-    }
+    if (argc == 4 && !strcmp(argv[1], "purge")) /* NAME=VALUE, and ticks since boot or 0 */
+        return purge(strtoull(argv[3], NULL, 10), argv[2]) ? 7 : 0;
     if (argc == 3 && !strcmp(argv[1], "serve")) return serve(argv[2], environment);
-    static const char usage[] = "usage: helper serve FOLDER | connect FOLDER | purge MARK\n";
+    static const char usage[] = "usage: helper serve FOLDER | connect FOLDER | purge MARK TICKS\n";
     write_all(2, usage, sizeof usage - 1);
     return 2;
 }

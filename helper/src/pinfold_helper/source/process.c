@@ -4,7 +4,7 @@
 bool have_proc;
 
 struct process {
-    pid_t pid, parent;
+    pid_t pid, parent, session;
     char state;
     uid_t uid;
     uint64_t ticks;
@@ -41,7 +41,9 @@ static bool look_at(const char *name, struct process *p) {
     p->uid = st.st_uid;
     p->state = at[2];
     p->parent = (pid_t)strtol(at + 3, &at, 10);
-    for (int field = 5; field <= 22; field++) p->ticks = strtoull(at, &at, 10);
+    strtol(at, &at, 10); /* the group */
+    p->session = (pid_t)strtol(at, &at, 10);
+    for (int field = 7; field <= 22; field++) p->ticks = strtoull(at, &at, 10);
     return p->pid > 0;
 }
 
@@ -149,10 +151,14 @@ bool purge(uint64_t ticks, const char *mark) {
                 at = next;
             }
         }
+        pid_t init = 0; /* its session: whom it has started, and needs; nobody else can get in */
+        for (size_t i = 0; i < count; i++)
+            if (all[i].pid == 1) init = all[i].session;
         for (size_t i = 0; i < count; i++) {
             struct process *p = &all[i];
             if (p->pid == 1 || p->state == 'Z' || is_spared(p->pid, above, depth)) continue;
-            if (mark ? !has_mark(p->pid, mark) : p->ticks <= ticks) continue;
+            bool ours = ticks && p->ticks > ticks && p->session != init;
+            if (!ours && !has_mark(p->pid, mark)) continue;
             any |= !kill(p->pid, SIGKILL);
         }
         free(all);

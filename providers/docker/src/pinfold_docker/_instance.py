@@ -190,7 +190,9 @@ class DockerInstance(Instance, Pausable, Terminals):
         await self._remove()
 
     async def detach(self) -> None:
-        self._inner = None
+        inner, self._inner = self._inner, None
+        if inner is not None and inner.equipment.resident is not None:
+            await inner.equipment.resident.detach()  # background jobs live on
         self._guest.release()
         await anyio.lowlevel.checkpoint()
 

@@ -16,7 +16,7 @@ from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._guest import ExecutingGuest, SupervisedProcess, TerminalGuest
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
-from pinfold.posix._resident._stream import Refused, Stream, unknown
+from pinfold.posix._resident._stream import Refused, Stream
 from pinfold.posix._resident._trouble import error_of
 from pinfold.posix._resident._wire import (
     DROP_STDERR,
@@ -115,7 +115,7 @@ async def _ending(stream: Stream, cwd: PurePosixPath) -> _Ending:
     except OutcomeUnknown:
         raise
     except PinfoldError as exc:
-        raise unknown(exc) from exc
+        raise stream.fate(exc) from exc
 
 
 class ResidentGuest(ExecutingGuest, TerminalGuest):

@@ -30,7 +30,6 @@ from pinfold.errors import (
     Effect,
     InvalidArgument,
     IsADirectory,
-    NotADirectory,
     PinfoldError,
     TooLarge,
     Unavailable,
@@ -38,7 +37,7 @@ from pinfold.errors import (
 from pinfold.posix._call import closing
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
-from pinfold.posix._resident._stream import Refused, Stream, unknown
+from pinfold.posix._resident._stream import Refused, Stream
 from pinfold.posix._resident._trouble import error_of
 from pinfold.posix._resident._wire import (
     IN_CREDIT,
@@ -420,8 +419,6 @@ class ResidentFiles(Files):
         session, places = await self._current()
         pure, encoded, _ = places.locate(path)
         found: builtins.list[tuple[str, Facts, bytes]] = []
-        if root.type is not FileType.DIRECTORY:
-            raise NotADirectory(f"can't download {str(path)!r}: it is no directory")
         stream = session.open(Open.SCAN, encoded + text(TEMPORARY) + bytes(32), credit=IN_CREDIT)
         async with ending(stream):
             with errors(pure, "list"):
@@ -433,7 +430,9 @@ class ResidentFiles(Files):
                         found.append((own, facts, link))
                 await stream.finish()
         found.sort(key=lambda one: one[0])
-        yield TreeItem(path=PurePosixPath("."), type=root.type, mode=root.mode)
+        # Through a link to a directory it is the directory that is meant.
+        mode = root.mode if root.type is FileType.DIRECTORY else None
+        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=mode)
         ahead: deque[_Waiting] = deque()  # small files, asked for before their turn
         upcoming = iter([own for own, facts, _ in found if facts.type == 1 and _is_small(facts)])
         tail = (0).to_bytes(8, "little") + MAX_CALL.to_bytes(4, "little")
@@ -601,7 +600,7 @@ async def _finish(stream: Stream) -> Cursor:
     try:
         return await stream.finish()
     except PinfoldError as exc:
-        raise unknown(exc) from exc
+        raise stream.fate(exc) from exc
 
 
 @asynccontextmanager

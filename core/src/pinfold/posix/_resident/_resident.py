@@ -65,6 +65,7 @@ class Resident:
         self._places: Places | None = None
         self._first_tick = 0
         self._starting = anyio.Lock()
+        self._closed = False
         self.restarts = 0
         cookies = (f"{mark}{number:x}" for number in itertools.count())
         self.guest = ResidentGuest(self._current, cookies)
@@ -96,8 +97,8 @@ class Resident:
             limits: the target's own.
             gate: what commands and file operations pass; closed while a restore is under way.
             owns_processes: every process that starts there is of this sandbox's (a container):
-                before a helper is started again, all that the first one saw begin are ended.
-                Otherwise those that bear the mark.
+                before a helper is started again, all that the first one saw begin are ended, but
+                what process 1 has in its session. Otherwise those that bear the mark.
             folders: where the program may be put.
             program: the machine's name to the program.
 
@@ -149,7 +150,7 @@ class Resident:
         running = self._running
         if running is None:
             return False
-        argv = [f"{running.folder}/helper", "purge", f"{COOKIE}={self._mark}"]
+        argv = [f"{running.folder}/helper", "purge", f"{COOKIE}={self._mark}", "0"]
         process = await self.guest.spawn(argv, {COOKIE: ""}, self.physical[0])
         return await process.wait() == _ENDED
 
@@ -164,10 +165,10 @@ class Resident:
         if running is not None and places is not None and running.session.failure is None:
             return running.session, places
         async with self._starting:
+            self._check_open()
             if self._running is None or self._running.session.failure is not None:
-                purge = f"{COOKIE}={self._mark}"
-                if self._owns_processes and self._first_tick:
-                    purge = str(self._first_tick)
+                ticks = self._first_tick if self._owns_processes else 0
+                purge = f"{COOKIE}={self._mark} {ticks}"
                 self.restarts += 1
                 try:
                     await self._start(purge)
@@ -176,9 +177,18 @@ class Resident:
                         f"the helper was ended and can't be started again: {exc}",
                         effect=Effect.NONE,
                     ) from None
+                self._check_open()  # whoever closes it now waits for us
             if self._running is None or self._places is None:
                 raise Unavailable("the helper was ended again at once", effect=Effect.NONE)
             return self._running.session, self._places
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable(
+                "the helper was ended with its instance",
+                hint="attach to the instance again",
+                effect=Effect.NONE,
+            )
 
     async def _start(self, purge: str) -> None:
         running = await start(
@@ -199,13 +209,17 @@ class Resident:
 
     async def detach(self) -> None:
         """Let go of it and leave background jobs running (feature `attach`)."""
-        if self._running is not None:
-            await self._running.session.detach()
+        self._closed = True
+        async with self._starting:
+            if self._running is not None:
+                await self._running.session.detach()
 
     async def aclose(self) -> None:
-        """End the helper and all that it started."""
-        if self._running is not None:
-            await self._running.session.aclose()
+        """End the helper and all that it started; no later call starts it again."""
+        self._closed = True
+        async with self._starting:  # one that is on its way comes first: it, too, is ended
+            if self._running is not None:
+                await self._running.session.aclose()
 
 
 async def _root(session: Session, place: PurePosixPath) -> tuple[int, PurePosixPath]:

@@ -73,6 +73,10 @@ class Link(ABC):
         """
 
     @abstractmethod
+    def was_cut(self) -> bool:
+        """Say whether the other side is known to be gone, before anything is sent or read."""
+
+    @abstractmethod
     async def was_refused(self) -> bool:
         """Say, of one that has ended, whether there was nobody to connect to."""
 
@@ -95,12 +99,13 @@ class Connector(ABC):
 
 
 class _Pending(Waiter):
-    """A CALL without its REPLY."""
+    """A CALL without its REPLY, and where in the stream it begins."""
 
-    __slots__ = ("reply",)
+    __slots__ = ("reply", "start")
 
-    def __init__(self) -> None:
+    def __init__(self, start: int) -> None:
         super().__init__()
+        self.start = start
         self.reply: bytes = b""
 
 
@@ -183,7 +188,7 @@ class Session:
         """Put a short operation on its way; `finish_call` is to follow."""
         self._check()
         number = self._next_number()
-        pending = self._pending[number] = _Pending()
+        pending = self._pending[number] = _Pending(self.end)
         self.put(frame_head(To.CALL, number, 1 + len(arguments)) + bytes((operation,)) + arguments)
         return number, pending
 
@@ -194,7 +199,7 @@ class Session:
             await self.wait(pending)
         except PinfoldError as exc:
             if mutates:
-                raise unknown(exc) from exc
+                raise self.fate(pending.start, exc) from exc
             raise
         return results(pending.reply)
 
@@ -214,16 +219,19 @@ class Session:
         self._check()
         number = self._next_number()
         head = frame_head(To.OPEN, number, 9 + len(arguments))
-        self.put(head + bytes((operation,)) + credit.to_bytes(8, "little") + arguments)
         stream = self._streams[number] = Stream(self, number, credit, second_credit)
+        self.put(head + bytes((operation,)) + credit.to_bytes(8, "little") + arguments)
         return stream
 
     async def check(self) -> None:
-        """Find out whether the helper lives, if it was not heard of for a while.
+        """Find out whether the helper lives: if it was not heard of for a while, or was cut off.
 
         What is then sent to another one has provably never reached this one (EX-14).
         """
-        if anyio.current_time() - self._heard > _IDLE_SECONDS and self.failure is None:
+        if self.failure is not None:
+            return
+        idle = anyio.current_time() - self._heard > _IDLE_SECONDS
+        if idle or self._link is None or self._link.was_cut():
             with suppress(PinfoldError):
                 await self.call(Call.PING, b"")
 
@@ -266,6 +274,20 @@ class Session:
             raise Unreachable(str(self.failure), effect=Effect.NONE)
 
     # --- out ------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """Where in the stream the next frame begins."""
+        return self._base + self._unacked
+
+    def fate(self, start: int, cause: PinfoldError) -> PinfoldError:
+        """Return the error for what begins at `start`, now that the session is over.
+
+        Where no connection was ever given a byte of it, it has not been done (EX-14).
+        """
+        if start >= self._base + sum(map(len, self._sent)):
+            return type(cause)(cause.message, hint=cause.hint, effect=Effect.NONE)
+        return unknown(cause)
 
     def put(self, data: bytes) -> None:
         """Put frames, or parts of one, behind what is to be sent."""

@@ -26,9 +26,9 @@ _LINE_BYTES: Final = 512
 #: How `helper connect` ends when there is no helper, or the program itself is gone.
 _NOBODY: Final = (6, 126, 127)
 
-#: $1 a random name, $2 what to purge before (or empty), then the folders. Says `machine folder`;
-#: then takes a line with a size, and that many bytes. `head` may read on: nothing else is sent
-#: before the helper greets.
+#: $1 a random name, $2 what `helper purge` takes, or nothing; then the folders. It says
+#: `machine folder`, then takes a line with a size, and that many bytes. `head` may read on: nothing
+#: else is sent before the helper greets.
 _SCRIPT: Final = r"""
 umask 077
 name=$1 purge=$2
@@ -46,7 +46,7 @@ echo "$(uname -m) $folder"
 read -r size || { rm -rf "$folder"; exit 1; }
 rm -f "$folder/helper"
 head -c "$size" >"$folder/helper" && chmod 700 "$folder/helper" || { rm -rf "$folder"; exit 1; }
-[ -z "$purge" ] || "$folder/helper" purge "$purge"
+[ -z "$purge" ] || "$folder/helper" purge $purge
 exec "$folder/helper" serve "$folder"
 """
 
@@ -83,6 +83,9 @@ class _ProcessLink(Link):
 
     async def send(self, data: bytes) -> None:
         await self._process.stdin.send(data)
+
+    def was_cut(self) -> bool:
+        return self._process.was_cut()
 
     async def was_refused(self) -> bool:
         await self._end_input()
@@ -136,8 +139,9 @@ async def start(
 
     Args:
         guest: where.
-        purge: what to end before: `NAME=VALUE`, the beginning of a variable that marks processes of
-            an earlier helper's, or the tick after which everything was started by one.
+        purge: what to end before, or nothing: `NAME=VALUE TICKS`, the beginning of a variable that
+            marks the processes of earlier helpers, and the tick after which all was started by one
+            (0: there is no such tick).
         folders: where it may be put.
         program: the machine's name to the program.
         shell: the target's.

@@ -86,6 +86,7 @@ class Stream:
     def __init__(self, session: Session, number: int, credit: int, second_credit: int) -> None:
         self.session = session
         self.number = number
+        self._start = session.end
         self._input_room = IN_CREDIT
         self._output: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
         #: What the helper may still send; it must keep to it.
@@ -196,6 +197,10 @@ class Stream:
         while self._end is None:
             await self.moved()
         return results(self._end)
+
+    def fate(self, cause: PinfoldError) -> PinfoldError:
+        """Return the error for an operation that changes something, once the session is over."""
+        return self.session.fate(self._start, cause)
 
     async def abandon(self, seconds: float) -> None:
         """End it, drop its output, and wait a while for its end; never raises, not cancelled."""

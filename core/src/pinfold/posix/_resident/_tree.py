@@ -29,7 +29,7 @@ from pinfold.posix._call import closing
 from pinfold.posix._gate import Gate
 from pinfold.posix._resident._exec import ResidentGuest
 from pinfold.posix._resident._files import TEMPORARY, TYPES, Current, ending, errors, records
-from pinfold.posix._resident._stream import Stream, unknown
+from pinfold.posix._resident._stream import Stream
 from pinfold.posix._resident._wire import IN_CREDIT, MAX_OUT, Cursor, Facts, Malformed, Open, text
 from pinfold.posix._restore import check_entries, verified
 from pinfold.provider import (
@@ -424,7 +424,7 @@ async def _carry_out(stream: Stream, actions: Sequence[_Action], plan: RestorePl
             try:
                 (await stream.finish()).u32()
             except PinfoldError as exc:
-                raise unknown(exc) from exc
+                raise stream.fate(exc) from exc
     finally:
         if not complete and not stream.ended:
             # An input that ends too early: what was staged is removed.

@@ -1,0 +1,91 @@
+"""The resident helper in containers: who detaches, who attaches, and what a removal says."""
+
+import pytest
+
+from pinfold.errors import Effect, Lost, OutcomeUnknown
+from pinfold.provider import Context
+from pinfold_docker import DockerProvider
+from tests.providers.docker.support import OWNER, box, eventually, pinned, resolved, said, sh
+
+pytestmark = pytest.mark.anyio
+
+#: A job that is no child of a command any more, in a session of its own.
+JOB = "setsid sh -c 'echo $$ >job; while :; do echo >>beat; sleep 0.05; done' </dev/null >/dev/null 2>&1 &"
+STARTED = "while [ ! -s job ]; do sleep 0.02; done; cat job"
+
+
+async def beats(instance) -> bool:
+    """Whether the job's file grows."""
+    before = (await instance.files.stat("/workspace/beat")).size
+
+    async def more() -> bool:
+        return (await instance.files.stat("/workspace/beat")).size > before
+
+    await eventually(more)
+    return True
+
+
+def helper_pid(instance) -> int:
+    return instance._running.equipment.resident.session.greeting.pid
+
+
+async def test_background_jobs_live_on_from_one_controller_to_the_next(provider, client) -> None:
+    """Feature `attach`: detached, they are ended by no grace; the next controller finds them."""
+    async with box(provider) as first:
+        assert first.details.helper is not None
+        await sh(first, JOB)
+        job = (await said(first, STARTED)).strip()
+        helper = helper_pid(first)
+        await first.detach()
+        ctx = Context(owner=OWNER)
+        second = await DockerProvider().attach(first.ref, await pinned(provider, resolved()), ctx)
+        assert helper_pid(second) != helper
+        assert await beats(second)
+        await said(second, f"kill -0 {job} && kill -0 {helper}")  # it stays as long as its jobs
+        await said(second, f"kill -9 {job}")
+        gone = f"! [ -e /proc/{helper} ] || grep -q '^State:.Z' /proc/{helper}/status"
+
+        async def ended() -> bool:
+            return (await sh(second, gone)).exit_code == 0
+
+        await eventually(ended)
+        await second.detach()
+
+
+async def test_a_helper_that_is_started_again_has_ended_all_but_the_container_s_own(
+    provider, client
+) -> None:
+    """Jobs of an earlier controller too; not what process 1 was given, so that it lives on."""
+    async with box(provider) as first:
+        await sh(first, JOB)
+        job = (await said(first, STARTED)).strip()
+        own = (await said(first, "cat /proc/1/task/1/children")).split()
+        assert own
+        await first.detach()
+        ctx = Context(owner=OWNER)
+        second = await DockerProvider().attach(first.ref, await pinned(provider, resolved()), ctx)
+        with pytest.raises(OutcomeUnknown):
+            await sh(second, f"kill -9 {helper_pid(second)}; sleep 60")
+        alive = await said(second, "for p in /proc/[0-9]*; do echo ${p#/proc/}; done")
+        assert job not in alive.split()
+        assert own[0] in alive.split()
+        state = client.containers.get(first.ref.id).attrs["State"]
+        assert state["Running"]
+        await second.detach()
+
+
+async def test_ex14_the_first_call_after_a_removal_says_lost(provider, client) -> None:
+    """Nothing was sent: it is no `outcome_unknown`, of whatever kind the call is."""
+    calls = (
+        lambda instance: instance.files.write("/workspace/f", b"after"),
+        lambda instance: instance.files.read("/workspace/f"),
+        lambda instance: instance.files.remove("/workspace/f"),
+        lambda instance: sh(instance, "echo never"),
+    )
+    for call in calls:
+        async with box(provider) as instance:
+            await instance.files.write("/workspace/f", b"before")
+            client.containers.get(instance.ref.id).remove(force=True)
+            with pytest.raises(Lost) as caught:
+                await call(instance)
+            assert caught.value.effect is Effect.NONE
