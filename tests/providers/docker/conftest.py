@@ -1,6 +1,7 @@
 """An engine that answers, with the test images: `python -m tools.docker_engine pytest ...`."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import docker
@@ -61,6 +62,18 @@ def own_engine(client, tmp_path_factory) -> Iterator[docker_engine.Engine]:
     with docker_engine.throwaway("--bridge=none", "--iptables=false") as engine:
         docker_images.load_busybox(engine.host)
         yield engine
+
+
+@pytest.fixture
+def there(own_engine, monkeypatch) -> Iterator[docker_engine.Engine]:
+    """DOCKER_HOST names an engine of our own, which may be killed; nothing is left on it."""
+    monkeypatch.setenv("DOCKER_HOST", own_engine.host)
+    # How long a helper is looked for; long, since engines restart: too long for a test.
+    monkeypatch.setattr("pinfold.posix._resident._session._GRACE_SECONDS", 2.0)
+    yield own_engine
+    with closing(docker.DockerClient(base_url=own_engine.host, version="auto")) as client:
+        assert client.containers.list(all=True) == []
+        assert client.volumes.list() == []
 
 
 @pytest.fixture

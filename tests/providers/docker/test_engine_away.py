@@ -1,140 +1,22 @@
-"""An engine that goes away, comes back, or is not one at all: told apart, nothing run twice."""
+"""No engine, or none that can be used: what is wrong is said, with what to do (PR-4, ER-1)."""
 
 import os
 import socket
 import threading
 
-import anyio
 import pytest
 
-from pinfold.errors import Lost, OutcomeUnknown, Unavailable, Unreachable
-from pinfold.provider import Context, InstanceStatus, Owner
+from pinfold.errors import Unavailable, Unreachable
+from pinfold.provider import Context, Owner
 from pinfold.spec import PinnedSpec
 from pinfold_docker import DockerProvider, _engine, _maker
 from pinfold_docker._engine import Engine, local_endpoint
 from pinfold_docker._http import Endpoint, EngineError
-from tests.providers.docker.support import make, pinned, resolved, said, sh
+from tests.providers.docker.support import resolved
 
 pytestmark = pytest.mark.anyio
 
 OWNER = Owner(store="tests-of-engines", sandbox="sbx_away")
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """Starting an engine takes seconds: the event loops take turns elsewhere."""
-    return "asyncio"
-
-
-@pytest.fixture
-def there(own_engine, monkeypatch):
-    """DOCKER_HOST names an engine of our own, which may be killed."""
-    monkeypatch.setenv("DOCKER_HOST", own_engine.host)
-    # How long a helper is looked for; long, since engines restart: too long for a test.
-    monkeypatch.setattr("pinfold.posix._resident._session._GRACE_SECONDS", 2.0)
-    return own_engine
-
-
-async def test_a_killed_engine_in_the_middle_of_an_exec_is_an_unknown_outcome(there):
-    """EX-14: never sent again; LC-5: away is not lost, stopped is not lost."""
-    provider = DockerProvider()
-    instance = await make(provider, owner=OWNER)
-    outcome: list[BaseException] = []
-
-    async def run() -> None:
-        try:
-            await sh(instance, "echo once >>ran; sleep 60")
-        except Unavailable as exc:
-            outcome.append(exc)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        while True:
-            with anyio.move_on_after(5):
-                if (await sh(instance, "cat ran")).stdout:
-                    break
-        there.kill()
-    assert isinstance(outcome[0], OutcomeUnknown)
-
-    assert await instance.status() is InstanceStatus.UNREACHABLE
-    with pytest.raises(Unreachable) as caught:
-        await sh(instance, "true")
-    assert caught.value.effect == "none"
-    with pytest.raises(Unreachable):
-        await provider.attach(instance.ref, await _pinned_offline(), Context(owner=OWNER))
-    with pytest.raises(Unavailable):
-        await provider.destroy(instance.ref)
-    state = await provider.probe()
-    assert not state.available
-    assert "nobody listens" in state.reason
-
-    there.start()
-    assert await instance.status() is InstanceStatus.PAUSED
-    with pytest.raises(Unavailable) as stopped:
-        await sh(instance, "true")
-    assert not isinstance(stopped.value, Lost)
-    assert await instance.resume() is True
-    assert await said(instance, "cat ran") == "once\n"
-    await instance.destroy()
-    assert await provider.list(OWNER) == []
-
-
-async def _pinned_offline():
-    return PinnedSpec(spec=resolved(), pins={"image_id": "sha256:" + "0" * 64}, provider="docker")
-
-
-async def test_a_killed_engine_in_the_middle_of_a_copy_leaves_the_old_file(there):
-    """FS-4: the old file or the new one, whole."""
-    instance = await make(DockerProvider(), owner=OWNER)
-    await instance.files.write("/workspace/f", b"old")
-    sent = anyio.Event()
-
-    async def chunks():
-        for number in range(40):
-            yield bytes(65536)
-            if number == 20:
-                sent.set()
-                await anyio.sleep(1)
-
-    async def upload() -> None:
-        with pytest.raises(Unavailable):
-            await instance.files.upload("/workspace/f", chunks())
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upload)
-        await sent.wait()
-        there.kill()
-    there.start()
-    await instance.resume()
-    assert await instance.files.read("/workspace/f") == b"old"
-    await instance.destroy()
-
-
-async def test_an_engine_killed_while_a_sandbox_is_made_leaves_nothing_unknown(there):
-    provider = DockerProvider()
-    spec = await pinned(provider, resolved())
-    refs = []
-
-    async def register(ref) -> None:
-        refs.append(ref)
-
-    async def create() -> None:
-        with pytest.raises(Unavailable):
-            await provider.create(spec, Context(owner=OWNER, register=register))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(create)
-        while not refs:
-            await anyio.lowlevel.checkpoint()
-        await anyio.sleep(0.05)
-        there.kill()
-    there.start()
-    for ref in {ref.id: ref for ref in [*refs, *await provider.list(OWNER)]}.values():
-        await provider.destroy(ref)
-    assert await provider.list(OWNER) == []
-
-
-# --- no engine, or none that can be used: no container is made here
 
 
 async def probe_at(host: str, monkeypatch):
@@ -263,7 +145,7 @@ async def test_an_engines_refusal_has_its_own_words(answering):
     assert caught.value.status == 500
 
 
-async def test_an_engine_that_cannot_contain_is_not_used(there, monkeypatch):
+async def test_an_engine_that_cannot_contain_is_not_used(client, monkeypatch):
     """The level is claimed only with all of it in force."""
     honest = _maker._facts
 
@@ -278,8 +160,9 @@ async def test_an_engine_that_cannot_contain_is_not_used(there, monkeypatch):
     assert state.levels == ()
     assert "seccomp" in state.reason
     assert "pids" in state.reason
+    spec = PinnedSpec(spec=resolved(), pins={"image_id": "sha256:" + "0" * 64}, provider="docker")
     with pytest.raises(Unavailable, match="seccomp"):
-        await provider.create(await _pinned_offline(), Context(owner=OWNER))
+        await provider.create(spec, Context(owner=OWNER))
 
 
 def test_the_local_engine_is_found_as_the_cli_finds_it(tmp_path, monkeypatch):

@@ -1,10 +1,6 @@
 """Made, found, paused, lost, removed; and nothing left behind (LC, PR-3, PR-4)."""
 
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path, PurePosixPath
 
@@ -14,11 +10,11 @@ import pytest
 from pinfold.errors import Lost, OutcomeUnknown, Unavailable
 from pinfold.provider import Context, ExecRequest, InstanceRef, InstanceStatus, Owner
 from pinfold_docker import DockerProvider
+from pinfold_docker.lane import busybox
 from tests.providers.docker.support import (
     BUSYBOX,
     OWNER,
     box,
-    eventually,
     image,
     make,
     pinned,
@@ -210,78 +206,6 @@ async def test_a_users_own_labels_are_added(client, provider):
         assert labels["pinfold.store"] == OWNER.store
 
 
-CONTROLLER = """
-    import sys, anyio
-    from pinfold_docker import DockerProvider
-    from tests.providers.docker.support import Owner, make
-
-    async def main():
-        provider = DockerProvider()
-        async with anyio.create_task_group() as tasks:
-            for number in range(int(sys.argv[2])):
-                tasks.start_soon(one, provider, number)
-        print("made", flush=True)
-        await anyio.sleep(60)
-
-    async def one(provider, number):
-        await make(provider, owner=Owner(store=sys.argv[1], sandbox=f"sbx_{number}"))
-
-    anyio.run(main)
-"""
-
-
-@pytest.mark.parametrize("moment", ["made", "making"])
-async def test_what_a_killed_controller_leaves_is_found_by_its_labels(client, provider, moment):
-    """LC-9: SIGKILL of the controller, at any moment; others' containers are untouched."""
-    store = f"{HERE}-{moment}"
-    sentinel = client.containers.create("pinfold-test:busybox", ["true"], labels={"other": "1"})
-    child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CONTROLLER), store, "4"],
-        stdout=subprocess.PIPE,
-        cwd=Path.cwd(),
-    )
-    try:
-        if moment == "made":
-            assert child.stdout is not None
-            assert await anyio.to_thread.run_sync(child.stdout.readline) == b"made\n"
-        else:
-            await eventually(lambda: strays(client, store), 20)
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
-    await anyio.sleep(1)  # an engine goes on with what it was asked for
-    for ref in await provider.list(Owner(store=store)):
-        await provider.destroy(ref)
-    assert strays(client, store) == []
-    sentinel.reload()
-    sentinel.remove(force=True)
-
-
-async def sandboxes_and_strays(client, provider, count: int, store: str) -> None:
-    limiter = anyio.CapacityLimiter(8)
-
-    async def one(number: int) -> None:
-        async with limiter:
-            owner = Owner(store=store, sandbox=f"sbx_{number}")
-            instance = await make(provider, owner=owner)
-            assert await said(instance, f"echo {number}") == f"{number}\n"
-            await instance.destroy()
-
-    async with anyio.create_task_group() as tasks:
-        for number in range(count):
-            tasks.start_soon(one, number)
-    assert strays(client, store) == []
-
-
-async def test_many_sandboxes_leave_nothing(client, provider, anyio_backend):
-    await sandboxes_and_strays(client, provider, 20, f"{HERE}-many-{anyio_backend}")
-
-
-@pytest.mark.nightly
-async def test_very_many_sandboxes_leave_nothing(client, provider, anyio_backend):
-    await sandboxes_and_strays(client, provider, 100, f"{HERE}-more-{anyio_backend}")
-
-
 async def test_a_sandbox_holds_one_socket_and_no_thread_and_lets_go_of_it(client, provider):
     """The socket is its helper's; also when many commands have been run."""
 
@@ -333,3 +257,13 @@ async def test_files_and_commands_see_the_same(provider, flavour):
         assert [entry.path for entry in scan.entries] == ["d", "d/f", "d/out"]
         done = await instance.exec(ExecRequest(argv=["cat"], stdin=b"\0\xff", cwd="/workspace/d"))
         assert done.stdout == b"\0\xff"
+
+
+async def test_the_lane_cuts_what_this_process_holds(provider):
+    """PR-1, EX-14: the hook is real, and what was cut is made anew by the next call."""
+    async with box(provider) as instance:
+        assert await said(instance, "echo on >>f; cat f") == "on\n"
+        assert not instance._guest.was_cut()
+        assert await busybox.cut(instance.ref)
+        assert instance._guest.was_cut()
+        assert await said(instance, "echo on >>f; cat f") == "on\non\n"

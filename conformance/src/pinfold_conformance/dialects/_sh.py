@@ -197,6 +197,11 @@ class Sh(Dialect):
             "elif command -v wget >/dev/null 2>&1; then "
             f"wget -q -T 3 -O /dev/null http://{address}:{port}/ && echo reached "
             "|| echo refused; "
+            "elif command -v bash >/dev/null 2>&1; then "
+            f"m=$(LC_ALL=C timeout 3 bash -c ': </dev/tcp/{address}/{port}' 2>&1); "
+            # A bash that was built without it looks for a file of that name.
+            "case $?:$m in 0:*) echo reached;; *'No such file'*) echo 'no tool';; "
+            "*) echo refused;; esac; "
             "else echo 'no tool'; fi"
         )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 
 import attrs
@@ -45,7 +46,11 @@ def _context(runtime: Runtime, owner: Owner, connection_id: str | None) -> Conte
 
 
 async def gc_ephemeral(runtime: Runtime | None = None) -> Upkeep:
-    """End what ephemeral sandboxes left whose controllers are gone (LC-9)."""
+    """End what ephemeral sandboxes left whose controllers are gone (LC-9).
+
+    Instances are found by the register, and by their labels: an engine may go on with a create
+    after its controller was killed, and be done only after the register's entry was acted on.
+    """
     runtime = runtime or Runtime()
     register = Register(runtime.register)
     done: list[str] = []
@@ -60,7 +65,13 @@ async def gc_ephemeral(runtime: Runtime | None = None) -> Upkeep:
         else:
             claim.release()
             done.append(claim.sandbox)
-    return Upkeep(done=tuple(done), failed=tuple(failed))
+
+    async def strays(refs: Sequence[InstanceRef]) -> list[InstanceRef]:
+        held = set(register.held())
+        return [ref for ref in refs if ref.sandbox not in held]
+
+    swept = await _sweep(runtime, Owner(store=register.store), frozenset(), strays)
+    return Upkeep(done=tuple(done), failed=tuple(failed)) + swept
 
 
 async def _destroy(runtime: Runtime, ref: InstanceRef, store: str) -> None:
@@ -97,6 +108,34 @@ async def gc(store: Store, runtime: Runtime | None = None) -> Upkeep:
         target = stored.record.pinned.spec.target
         if target is not None:
             connections.add((target.provider, target.connection_id))
+
+    async def strays(refs: Sequence[InstanceRef]) -> list[InstanceRef]:
+        return await _strays(records, refs, runtime)
+
+    swept = await _sweep(runtime, owner, connections, strays)
+    await store.checkpoints.collect()
+    done = [*dict.fromkeys([*done, *swept.done])]
+    return Upkeep(done=tuple(done), failed=(*failed, *swept.failed))
+
+
+async def _sweep(
+    runtime: Runtime,
+    owner: Owner,
+    connections: AbstractSet[tuple[str, str | None]],
+    strays: Callable[[Sequence[InstanceRef]], Awaitable[Sequence[InstanceRef]]],
+) -> Upkeep:
+    """Destroy those of a store's instances that are strays, on all targets that can be asked.
+
+    Args:
+        runtime: whose providers are asked.
+        owner: the store.
+        connections: providers and connections that are known to be in use: one of these that is
+            away is a failure.
+        strays: picks from a listing; asked after it, so an instance that is listed was claimed
+            before.
+    """
+    done: list[str] = []
+    failed: list[tuple[str, str]] = []
     for item in runtime.catalog.describe():
         if not isinstance(item, Loaded):
             continue
@@ -109,15 +148,13 @@ async def gc(store: Store, runtime: Runtime | None = None) -> Upkeep:
                 if (item.name, connection_id) in connections:
                     failed.append((item.name, redact(str(exc))))
                 continue
-            # Read after the listing: an instance that is listed was claimed before.
-            for ref in await _strays(records, refs, runtime):
+            for ref in await strays(refs):
                 try:
                     await provider.destroy(ref, ctx)
                     done.append(ref.id)
                 except Exception as exc:  # noqa: BLE001
                     failed.append((ref.id, redact(str(exc))))
-    await store.checkpoints.collect()
-    return Upkeep(done=tuple(dict.fromkeys(done)), failed=tuple(failed))
+    return Upkeep(done=tuple(done), failed=tuple(failed))
 
 
 async def _strays(

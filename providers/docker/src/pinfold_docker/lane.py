@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import stat
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_network
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import anyio
@@ -240,12 +242,41 @@ class DockerLane(Lane):
     def listener_address(self, instance: Instance) -> str | None:
         return self._gateways.get(instance.ref.id)
 
+    async def cut(self, ref: InstanceRef) -> bool:
+        """Cut all of this process's connections to the engine, whoever holds them.
+
+        They are found by the name of their other end and shut down beneath those who use them, as
+        a proxy between the two would do it.
+        """
+        return _cut_all(Engines().local().endpoint.path) > 0
+
     async def lose(self, ref: InstanceRef) -> bool:
         try:
             await Engines().local().call("DELETE", "containers", ref.id, query={"force": 1})
         except (EngineError, PinfoldError):
             return False
         return True
+
+
+def _cut_all(path: str) -> int:
+    """Shut down each socket of this process whose other end has this name; say how many."""
+    count = 0
+    with suppress(FileNotFoundError):  # not Linux
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # no socket, not connected, or closed by now
+                count += _cut(int(entry.name), path)
+    return count
+
+
+def _cut(descriptor: int, path: str) -> bool:
+    """Shut a socket down if its other end has this name; say whether."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return False
+    with socket.socket(fileno=os.dup(descriptor)) as connection:
+        if connection.getpeername() != path:
+            return False
+        connection.shutdown(socket.SHUT_RDWR)
+    return True
 
 
 def _docker(instance: Instance) -> DockerInstance:
