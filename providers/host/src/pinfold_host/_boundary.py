@@ -94,13 +94,19 @@ def network_of(mode: NetworkMode) -> str:
         return Network.NONE
     if can_scope_abstract_sockets():
         return Network.SHARED
-    if shutil.which("slirp4netns") and os.path.exists("/dev/net/tun"):
+    if shutil.which("slirp4netns") and _may_open_tun():
         return Network.SLIRP
     raise Unavailable(
         "network allow at level native needs Landlock of ABI 6 (Linux 6.12), or slirp4netns "
-        "and /dev/net/tun: else the host's abstract sockets would be within reach",
+        "and a /dev/net/tun that this user may open: else the host's abstract sockets would be "
+        "within reach",
         hint="install slirp4netns, or use network deny",
     )
+
+
+def _may_open_tun() -> bool:
+    # Root lends the device to the uid that it runs slirp4netns as (the launcher).
+    return os.access("/dev/net/tun", os.R_OK | os.W_OK)
 
 
 def etc_files(network: str) -> Mapping[str, str]:

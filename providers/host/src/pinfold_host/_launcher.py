@@ -32,6 +32,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import termios
@@ -88,6 +89,9 @@ def main() -> None:
     _hide_own_arguments()
     try:
         if config["uid"] is not None:
+            _leave_mounts()
+            if config["slirp"] is not None:
+                _lend_tun(config["uid"])
             _become(config["uid"], os.fsencode(config["folder"]), os.fsencode(config["seen_at"]))
         monitor, first, leash = _start_bubblewrap(config["bwrap"])
         spaces = {
@@ -122,10 +126,26 @@ def _hide_own_arguments() -> None:
     ctypes.memset(start, 0, end - start)
 
 
-def _become(uid: int, folder: bytes, seen_at: bytes) -> None:
-    """Give up root for good, keeping one folder within reach though root alone could get there."""
+def _leave_mounts() -> None:
+    """Take a mount namespace of our own: what is mounted from here on, nobody else sees."""
     _checked("unshare", _libc.unshare(_CLONE_NEWNS))
     _mount(None, b"/", None, _MS_REC | _MS_PRIVATE)
+
+
+def _lend_tun(uid: int) -> None:
+    """Let slirp4netns open /dev/net/tun without root, by a node that this mount namespace has alone.
+
+    The device is open to all on most systems: its users are told apart by their namespaces.
+    """
+    device = os.stat("/dev/net/tun")
+    if device.st_mode & 0o006 != 0o006:
+        _mount(b"tmpfs", b"/dev/net", b"tmpfs", _MS_NOSUID | _MS_NOEXEC)
+        os.mknod("/dev/net/tun", stat.S_IFCHR | 0o600, device.st_rdev)
+        os.chown("/dev/net/tun", uid, uid)
+
+
+def _become(uid: int, folder: bytes, seen_at: bytes) -> None:
+    """Give up root for good, keeping one folder within reach though root alone could get there."""
     _mount(folder, seen_at, None, _MS_BIND)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
