@@ -133,7 +133,7 @@ def _leave_mounts() -> None:
 
 
 def _lend_tun(uid: int) -> None:
-    """Let slirp4netns open /dev/net/tun without root, by a node that this mount namespace has alone.
+    """Let slirp4netns open /dev/net/tun without root: by a node in this mount namespace alone.
 
     The device is open to all on most systems: its users are told apart by their namespaces.
     """
