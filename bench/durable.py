@@ -297,6 +297,9 @@ from pinfold.errors import Conflict
 from pinfold.state import SqliteStateStore
 async def main():
     store = SqliteStateStore(sys.argv[1])
+    await store.get("n", "x")
+    print("ready", flush=True)
+    sys.stdin.readline()
     for _ in range(int(sys.argv[2])):
         while True:
             record = await store.get("n", "x")
@@ -317,11 +320,21 @@ def swaps(folder: Path) -> dict[str, Any]:
     from pinfold.state import SqliteStateStore
 
     path, each = folder / "state.sqlite", 1_000
-    start = time.perf_counter()
     workers = [
-        subprocess.Popen([sys.executable, "-c", SWAPPER, str(path), str(each)]) for _ in range(4)
+        subprocess.Popen(
+            [sys.executable, "-c", SWAPPER, str(path), str(each)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(4)
     ]
+    for worker in workers:  # that Python starts is not what is measured
+        worker.stdout.readline()  # type: ignore[union-attr]
+    start = time.perf_counter()
     for worker in workers:
+        worker.stdin.close()  # type: ignore[union-attr]
+    for worker in workers:
+        worker.stdout.close()  # type: ignore[union-attr]
         if worker.wait():
             raise RuntimeError("a worker failed")
     took = time.perf_counter() - start

@@ -72,7 +72,7 @@ class Contents:
         self._helper: MemoryObjectSendStream[_Load] | None = None
         self._next = 0
         self._window = 1
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
         self._progress = progress
         self._done = 0
         self._total = sum(self._sizes.values())

@@ -106,7 +106,8 @@ class RestorePlan:
         entries: the whole tree, sorted by path, parents before children; checked by core before
             it gets here (CP-8), and checked again by whoever follows a name.
         fetch: digest (hex SHA-256) to the content, in chunks. It raises `CheckpointCorrupt` for a
-            missing or damaged blob. Every blob is fetched before the live tree is touched (CP-3).
+            missing or damaged blob: what comes to its end was verified, and need not be again.
+            Every blob is fetched before the live tree is touched (CP-3).
     """
 
     entries: tuple[Entry, ...]

@@ -15,14 +15,13 @@ only, so no space runs out half-way.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import anyio.to_thread
 
@@ -35,11 +34,15 @@ from pinfold_host._scan import file_type, token_of
 
 __all__ = ["Restore", "escaping_links"]
 
+#: The entries, by number, that some data belongs to; the data; whether it is their last.
+_Piece: TypeAlias = tuple[Sequence[int], bytes, bool]
+
 _VERSION: Final = 1
 _NAME_BYTES: Final = 255
 _PATH_BYTES: Final = 8192
 _LINK_BYTES: Final = 4095
-_INLINE_BYTES: Final = 256 * 1024
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK
 
@@ -90,34 +93,57 @@ class Restore:
     ) -> None:
         """Lay out every file that differs from the live one, and write the journal.
 
-        Every blob of the tree is fetched and verified, also those that are in place (CP-3).
+        Every blob of the tree is fetched, and so verified, also those that are in place (CP-3).
 
         Raises:
-            CheckpointCorrupt: what `fetch` gives is not what its digest says.
+            CheckpointCorrupt: from `fetch`, or it gives more or less than the tree says.
             OSError: no space, or the like; `discard` takes it back.
         """
         self.discard()
         self._files.mkdir(parents=True, mode=0o700)
         there = {e.path: (e.digest, e.size) for e in live if e.type is FileType.FILE}
-        first: dict[str, int] = {}
-        kept: dict[str, Entry] = {}
+        wanted: dict[str, tuple[int, list[int]]] = {}
         for number, entry in enumerate(entries):
-            if entry.type is not FileType.FILE:
-                continue
-            if there.get(entry.path) == (entry.digest, entry.size):
-                kept[entry.digest] = entry
-                continue
-            place = self._files / str(number)
-            if entry.digest in first:
-                source = self._files / str(first[entry.digest])
-                await anyio.to_thread.run_sync(shutil.copyfile, source, place)
-            else:
-                first[entry.digest] = number
-                await _fetch(entry, place, fetch)
-            self._dress(place, entry)
-        for digest in kept.keys() - first.keys():  # what is in place is verified in the store too
-            await _fetch(kept[digest], None, fetch)
+            if entry.type is FileType.FILE:
+                _, places = wanted.setdefault(entry.digest, (entry.size, []))
+                if there.get(entry.path) != (entry.digest, entry.size):
+                    places.append(number)
+        work: list[_Piece] = []
+        held = 0
+        for digest, (size, places) in wanted.items():
+            got = 0
+            async for data in fetch(digest):
+                got += len(data)
+                held += len(data)
+                work.append((places, data, got >= size))
+                if held >= _BATCH_BYTES:
+                    await anyio.to_thread.run_sync(self._lay_out, entries, work)
+                    work, held = [], 0
+            if got != size:
+                raise CheckpointCorrupt(
+                    f"a content of {size} bytes came as {got}", details={"digest": digest}
+                )
+            if not size:
+                work.append((places, b"", True))
+        await anyio.to_thread.run_sync(self._lay_out, entries, work)
         await anyio.to_thread.run_sync(self._write_journal, entries)
+
+    def _lay_out(self, entries: Sequence[Entry], work: Sequence[_Piece]) -> None:
+        directory = os.open(self._files, _DIRECTORY | os.O_CLOEXEC)
+        try:
+            for places, data, last in work:
+                for number in places:
+                    fd = os.open(str(number), _APPEND, 0o600, dir_fd=directory)
+                    try:
+                        view = memoryview(data)
+                        while view:
+                            view = view[os.write(fd, view) :]
+                        if last:
+                            self._dress(fd, entries[number])
+                    finally:
+                        os.close(fd)
+        finally:
+            os.close(directory)
 
     def discard(self) -> None:
         """Take all of it back, or away; idempotent."""
@@ -125,17 +151,17 @@ class Restore:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._folder)
 
-    def _dress(self, place: Path, entry: Entry) -> None:
+    def _dress(self, fd: int, entry: Entry) -> None:
         if self._owner is not None:
-            os.chown(place, self._owner, self._owner)
-        place.chmod(entry.mode)
-        os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
+            os.fchown(fd, self._owner, self._owner)
+        os.fchmod(fd, entry.mode)
+        os.utime(fd, ns=(entry.mtime_ns, entry.mtime_ns))
 
     def _write_journal(self, entries: Sequence[Entry]) -> None:
         rows = [(e.path, e.type, e.mode, e.size, e.digest, e.link, e.mtime_ns) for e in entries]
         aside = self._journal.with_suffix(".new")
         with aside.open("w") as stream:
-            json.dump({"version": _VERSION, "entries": rows}, stream)
+            stream.write(json.dumps({"version": _VERSION, "entries": rows}))
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(self._journal)
@@ -157,14 +183,26 @@ class Restore:
         self.discard()
         return None
 
-    def apply(self) -> ScanState:
+    def apply(self, entries: Sequence[Entry] | None = None) -> ScanState:
         """Make the live tree the journal's; run again after an interruption, it finishes.
+
+        Args:
+            entries: the journal's, where they are at hand.
 
         Returns:
             The tree's state, as a scan gives it.
         """
+        if entries is None:
+            entries = self._read_journal()
+        self._clear({entry.path: entry for entry in entries})
+        self._fill(entries)
+        state = self._finish(entries)
+        self.discard()
+        return state
+
+    def _read_journal(self) -> list[Entry]:
         record = json.loads(self._journal.read_text())
-        entries = [
+        return [
             Entry(
                 path=path,
                 type=FileType(kind),
@@ -176,11 +214,6 @@ class Restore:
             )
             for path, kind, mode, size, digest, link, mtime in record["entries"]
         ]
-        self._clear({entry.path: entry for entry in entries})
-        self._fill(entries)
-        state = self._finish(entries)
-        self.discard()
-        return state
 
     def _clear(self, wanted: dict[str, Entry]) -> None:
         """Remove what is not wanted, and what stands in the way."""
@@ -256,24 +289,34 @@ class Restore:
         """Set modes and times, deepest first: a directory may come to be closed to its owner."""
         started = time.time_ns()
         marks: dict[str, FileMark] = {}
-        for entry in reversed(entries):
-            if entry.type is FileType.SYMLINK:
-                continue
-            fd = self._roots.open_inner(os.fsencode(entry.path), O_PATH | os.O_NOFOLLOW)
-            try:
-                found = os.fstat(fd)
-                if found.st_mode & 0o7777 != entry.mode:
-                    _set_mode(fd, entry.mode)
-                if found.st_mtime_ns != entry.mtime_ns:
-                    os.utime(_by_descriptor(fd), ns=(entry.mtime_ns, entry.mtime_ns))
-                found = os.fstat(fd)
-            finally:
-                os.close(fd)
-            if entry.type is FileType.FILE:
-                marks[entry.path] = FileMark(
-                    found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, entry.digest
-                )
+        with _Parents(self._roots) as parents:
+            for entry in reversed(entries):
+                if entry.type is FileType.SYMLINK:
+                    continue
+                head, _, name = entry.path.rpartition("/")
+                found = os.stat(name, dir_fd=parents.open(head), follow_symlinks=False)
+                if (found.st_mode & 0o7777, found.st_mtime_ns) != (entry.mode, entry.mtime_ns):
+                    found = self._settle(entry)
+                if entry.type is FileType.FILE:
+                    marks[entry.path] = FileMark(
+                        found.st_size,
+                        found.st_mtime_ns,
+                        found.st_ctime_ns,
+                        found.st_ino,
+                        entry.digest,
+                    )
         return ScanState(started_ns=started, files=marks, token=token_of(entries))
+
+    def _settle(self, entry: Entry) -> os.stat_result:
+        """Give a file or directory its mode and time; return what it is then."""
+        fd = self._roots.open_inner(os.fsencode(entry.path), O_PATH | os.O_NOFOLLOW)
+        try:
+            if os.fstat(fd).st_mode & 0o7777 != entry.mode:
+                _set_mode(fd, entry.mode)
+            os.utime(_by_descriptor(fd), ns=(entry.mtime_ns, entry.mtime_ns))
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
 
 
 class _Parents:
@@ -300,43 +343,21 @@ class _Parents:
         return self._fd
 
 
-async def _fetch(
-    entry: Entry, place: Path | None, fetch: Callable[[str], AsyncIterator[bytes]]
-) -> None:
-    """Get a blob and verify it; keep it, where there is a place for it."""
-    digest, size = hashlib.sha256(), 0
-    with contextlib.ExitStack() as stack:
-        stream = None if place is None else stack.enter_context(place.open("wb"))
-        async for chunk in fetch(entry.digest):
-            digest.update(chunk)
-            size += len(chunk)
-            if stream is not None and len(chunk) <= _INLINE_BYTES:
-                stream.write(chunk)
-            elif stream is not None:
-                await anyio.to_thread.run_sync(stream.write, chunk)
-    if digest.hexdigest() != entry.digest or size != entry.size:
-        raise CheckpointCorrupt(
-            f"the content of {entry.path!r} is not what its digest says",
-            details={"digest": entry.digest, "path": entry.path},
-        )
-
-
 def _reason(entry: Entry, known: dict[str, FileType]) -> str:
     """Return why an entry can't be, or ""."""
-    head, _, _ = entry.path.rpartition("/")
-    parts = entry.path.split("/")
+    head, slash, name = entry.path.rpartition("/")
     try:
         raw = os.fsencode(entry.path)
         link = os.fsencode(entry.link or "")
     except UnicodeEncodeError:
         return "has a surrogate that stands for no byte"
-    if any(part in {"", ".", ".."} for part in parts) or b"\0" in raw:
+    if name in {"", ".", ".."} or (slash and not head) or b"\0" in raw:
         return "is no plain relative path"
     if entry.path in known:
         return "is listed twice"
     if known.get(head) is not FileType.DIRECTORY:
         return "has no directory to lie in before it"
-    if max(len(part) for part in raw.split(b"/")) > _NAME_BYTES:
+    if len(raw) - raw.rfind(b"/") - 1 > _NAME_BYTES:
         return f"has a name of more than {_NAME_BYTES} bytes"
     if len(raw) > _PATH_BYTES:
         return f"is a path of more than {_PATH_BYTES} bytes"

@@ -9,7 +9,7 @@ import os
 import stat as st
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from pinfold.errors import InvalidArgument
 from pinfold.provider import Blob, Entry, FileMark, FileType, Scan, ScanState
@@ -17,6 +17,9 @@ from pinfold_host._beneath import Roots
 from pinfold_host._names import is_temporary
 
 __all__ = ["file_type", "open_even_closed", "read_blobs", "scan", "token_of"]
+
+#: What an entry is made of: most scans find that nothing changed, and make none.
+_Row: TypeAlias = tuple[str, FileType, int, int, str, "str | None", int]
 
 #: A clock may be this coarse, and a file be changed twice within one of its ticks.
 _RACY_NS: Final = 2_000_000_000
@@ -43,11 +46,18 @@ def scan(roots: Roots, since: ScanState | None) -> Scan:
 
 def token_of(entries: Iterable[Entry]) -> str:
     """Return a text that is the same for two trees only when they are the same, mtimes aside."""
-    digest = hashlib.sha256()
-    for entry in entries:
-        row = (entry.path, entry.type, entry.mode, entry.size, entry.digest, entry.link)
-        digest.update(repr(row).encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+    return _token([(e.path, e.type, e.mode, e.size, e.digest, e.link, 0) for e in entries])
+
+
+def _token(rows: Iterable[_Row]) -> str:
+    # No name and no link has a NUL, so no two trees have one text.
+    text = "".join(
+        [
+            f"{path}\0{kind} {mode} {size} {digest}{link or ''}\0"
+            for path, kind, mode, size, digest, link, _ in rows
+        ]
+    )
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def file_type(mode: int) -> FileType:
@@ -92,7 +102,7 @@ class _Scanner:
         self._old: Mapping[str, FileMark] = since.files
         self._old_token = since.token
         self._settled_before = since.started_ns - _RACY_NS
-        self._entries: list[Entry] = []
+        self._rows: list[_Row] = []
         self._skipped: list[str] = []
         self._unsettled: list[str] = []
         self._marks: dict[str, FileMark] = {}
@@ -103,12 +113,12 @@ class _Scanner:
             with os.scandir(fd) as found:
                 for entry in found:
                     if not is_temporary(entry.name):
-                        self._add(f"{path}{entry.name}", entry, fd)
-        self._entries.sort(key=lambda entry: entry.path)
-        token = token_of(self._entries)
+                        self._add(path + entry.name, entry, fd)
+        self._rows.sort()  # by path: no two have the same
+        token = _token(self._rows)
         unchanged = token == self._old_token and not self._unsettled
         return Scan(
-            entries=() if unchanged else tuple(self._entries),
+            entries=() if unchanged else tuple(map(_entry, self._rows)),
             skipped=tuple(sorted(self._skipped)),
             unsettled=tuple(sorted(self._unsettled)),
             state=ScanState(started_ns=started, files=self._marks, token=token),
@@ -138,26 +148,16 @@ class _Scanner:
             found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             return
-        kind, mode = st.S_IFMT(found.st_mode), found.st_mode & 0o7777
+        kind, mode, mtime_ns = st.S_IFMT(found.st_mode), found.st_mode & 0o7777, found.st_mtime_ns
         if kind == st.S_IFREG:
             self._add_file(path, entry.name, found, directory)
         elif kind == st.S_IFDIR:
             self._pending.append(path + "/")
-            self._entries.append(
-                Entry(path=path, type=FileType.DIRECTORY, mode=mode, mtime_ns=found.st_mtime_ns)
-            )
+            self._rows.append((path, FileType.DIRECTORY, mode, 0, "", None, mtime_ns))
         elif kind == st.S_IFLNK:
             with contextlib.suppress(FileNotFoundError):
                 link = os.readlink(entry.name, dir_fd=directory)
-                self._entries.append(
-                    Entry(
-                        path=path,
-                        type=FileType.SYMLINK,
-                        mode=mode,
-                        link=link,
-                        mtime_ns=found.st_mtime_ns,
-                    )
-                )
+                self._rows.append((path, FileType.SYMLINK, mode, 0, "", link, mtime_ns))
         else:
             self._skipped.append(path)
 
@@ -176,16 +176,8 @@ class _Scanner:
                 return
             mark, found = read
         self._marks[path] = mark
-        self._entries.append(
-            Entry(
-                path=path,
-                type=FileType.FILE,
-                mode=found.st_mode & 0o7777,
-                size=mark.size,
-                digest=mark.digest,
-                mtime_ns=found.st_mtime_ns,
-            )
-        )
+        mode, mtime_ns = found.st_mode & 0o7777, found.st_mtime_ns
+        self._rows.append((path, FileType.FILE, mode, mark.size, mark.digest, None, mtime_ns))
 
     def _read(self, path: str, name: str, directory: int) -> tuple[FileMark, os.stat_result] | None:
         """Hash a file; None when it is gone. One that keeps changing is taken as read."""
@@ -208,6 +200,13 @@ class _Scanner:
             return mark, found
         finally:
             os.close(fd)
+
+
+def _entry(row: _Row) -> Entry:
+    path, kind, mode, size, digest, link, mtime_ns = row
+    return Entry(
+        path=path, type=kind, mode=mode, size=size, digest=digest, link=link, mtime_ns=mtime_ns
+    )
 
 
 def _hash(fd: int) -> tuple[FileMark, os.stat_result, bool]:

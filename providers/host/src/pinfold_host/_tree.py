@@ -81,7 +81,7 @@ class DirectTree(Tree):
             with self._errors():
                 await self._restore.stage(plan.entries, now.entries, plan.fetch)
             with anyio.CancelScope(shield=True):  # the journal is written: it goes to its end
-                self._last = await self._do(self._restore.apply)
+                self._last = await self._do(self._restore.apply, plan.entries)
         return RestoreReport(
             escaping_links=escaping_links(plan.entries, self._roots.roots[0].guest),
             processes_ended=ended,
