@@ -395,11 +395,13 @@ def test_reap_puts_to_rest_what_a_dead_controller_left_awake(cli):
     _until(lambda: ", overdue" in cli.ok("list"), "it is overdue")
 
     watcher = cli.popen("reap", "--watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _until(lambda: cli.row()["observed_state"] == "paused", "it was put to rest")
+    assert watcher.stdout is not None
+    told = watcher.stdout.readline().decode()
+    row = cli.row()
+    assert (told, row["observed_state"]) == (f"put to rest: {row['sandbox_id']}\n", "paused")
     watcher.send_signal(signal.SIGINT)
     out, err = watcher.communicate(timeout=DEADLINE)
-    assert (watcher.returncode, err.strip()) == (130, b"")
-    assert out.decode() == f"put to rest: {cli.row()['sandbox_id']}\n"
+    assert (watcher.returncode, out, err.strip()) == (130, b"", b"")
     assert cli.ok("reap") == ""
     assert cli("exec", "box", "-n", "--", "true").returncode == 0
 
@@ -550,7 +552,16 @@ def test_attach_is_left_by_ctrl_bracket_and_ends_what_ran(host):
         person.type(b"\x1d")
         assert person.process.wait(DEADLINE) == 0
         assert person.is_as_it_was()
-    _until(lambda: not Path(f"/proc/{pid}").exists(), "the shell ended")
+    _until(lambda: not _runs(pid), "the shell ended")
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that was killed may wait for its parent, or for init."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
 
 def test_attach_runs_a_command_and_gives_its_code(host):
