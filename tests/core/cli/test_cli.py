@@ -286,6 +286,36 @@ def test_resolve_prints_every_fault(cli, nowhere):
     }
 
 
+def test_rs8_resolve_all_judges_every_profile_of_the_project(cli, nowhere):
+    good = 'default = "a"\n[profiles.a.target]\nkind = "vfs"\n[profiles.b]\ntemplate = "t"\n'
+    template = '[templates.t.target]\nkind = "vfs"\n'
+    (nowhere / "pinfold.toml").write_text(good + template)
+    code, out, _ = cli("resolve", "--all")
+    shown = json.loads(out)
+    assert (code, shown["default"], list(shown["profiles"])) == (0, "a", ["a", "b"])
+    for name, profile in shown["profiles"].items():
+        alone = json.loads(cli("resolve", "--profile", name)[1])
+        assert profile == {key: alone[key] for key in ("spec", "digest")}
+    assert json.loads(cli("resolve", "pinfold.toml", "--all")[1]) == shown
+
+    (nowhere / "bad.toml").write_text(good + '[profiles.c.target]\nkind = "vf"\n')
+    code, out, err = cli("resolve", "bad.toml", "--all")
+    assert (code, out) == (125, "")
+    assert "/profiles/b/template" in err
+    assert "/profiles/c/target/kind" in err
+    code, out, _ = cli("resolve", "bad.toml", "--all", "--json")
+    assert (code, len(json.loads(out)["faults"])) == (125, 2)
+
+
+@pytest.mark.parametrize(
+    "more", [["--profile", "a"], ["--ephemeral"], ["--network", "deny"], ["spec.json"]]
+)
+def test_resolve_all_goes_with_no_choice(cli, nowhere, more):
+    code, _, err = cli("resolve", "--all", *more)
+    assert code == 125
+    assert "--all" in err
+
+
 def test_resolve_reads_templates_and_policies_of_the_project(cli, nowhere):
     (nowhere / "pinfold.toml").write_text(
         'default = "p"\nmode = "selectable"\n[profiles.p]\ntemplate = "t"\n[profiles.q]\ntarget = { kind = "vfs" }\n'

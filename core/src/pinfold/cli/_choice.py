@@ -70,6 +70,12 @@ class Choice:
         )
         return selection, resolved_from, project
 
+    @property
+    def is_of_a_project(self) -> bool:
+        """Nothing is said but, perhaps, which project's file is meant."""
+        said = {field.name for field in attrs.fields(Choice) if getattr(self, field.name)}
+        return not said or (said == {"file"} and self._project_file() is not None)
+
     def _project_file(self) -> Path | None:
         return self.file if self.file is not None and self.file.suffix == ".toml" else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pinfold import config
 from pinfold.cli import _session as session
 from pinfold.cli._app import FAILURE
 from pinfold.cli._choice import Choice, choice_options
@@ -35,34 +36,45 @@ _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 @choice_options
 @_FILE
 @click.option("--ephemeral", is_flag=True, help="As for a sandbox without a store.")
+@click.option("--all", "every", is_flag=True, help="Every profile of the project, as it is saved.")
 @click.option("--json", "as_json", is_flag=True, help="Print faults as JSON too.")
-def resolve(choice: Choice, ephemeral: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
+def resolve(choice: Choice, ephemeral: bool, every: bool, as_json: bool) -> int:  # noqa: FBT001 - click's
     """Print the resolved spec and its digest, or every fault.
 
     FILE is a pinfold.toml or a spec in JSON. Nothing is asked of the provider: that is `pin`, when
     a sandbox is made.
     """
     try:
-        selection, resolved_from, _ = choice.select()
-        spec = resolve_layers(selection.layers, ephemeral=ephemeral)
+        shown = _resolved_all(choice, ephemeral) if every else _resolved(choice, ephemeral)
     except SpecInvalid as exc:
         if not as_json:
             raise
         click.echo(json.dumps({"faults": [fault.to_dict() for fault in exc.faults]}, indent=2))
         return FAILURE
-    form = to_json(spec)
-    click.echo(
-        json.dumps(
-            {
-                "name": selection.name,
-                "resolved_from": str(resolved_from),
-                "spec": form,
-                "digest": digest_of(form),
-            },
-            indent=2,
-        )
-    )
+    click.echo(json.dumps(shown, indent=2))
     return 0
+
+
+def _resolved(choice: Choice, ephemeral: bool) -> dict[str, Any]:  # noqa: FBT001 - one caller
+    selection, resolved_from, _ = choice.select()
+    spec = resolve_layers(selection.layers, ephemeral=ephemeral)
+    return {"name": selection.name, "resolved_from": str(resolved_from), **_form(spec)}
+
+
+def _resolved_all(choice: Choice, ephemeral: bool) -> dict[str, Any]:  # noqa: FBT001 - one caller
+    if ephemeral or not choice.is_of_a_project:
+        raise click.UsageError("--all is for a pinfold.toml as it is: no other option goes with it")
+    project = config.load(choice.file)
+    resolved = project.profile_set.resolve_all(template=project.template)
+    return {
+        "default": project.profile_set.default_name,
+        "profiles": {name: _form(spec) for name, spec in resolved.items()},
+    }
+
+
+def _form(spec: ResolvedSpec) -> dict[str, Any]:
+    form = to_json(spec)
+    return {"spec": form, "digest": digest_of(form)}
 
 
 @click.command()

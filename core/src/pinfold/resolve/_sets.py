@@ -136,6 +136,9 @@ class ProfileSet:
                 resolved[name] = resolve(self._layers(name, template), catalog)
             except SpecInvalid as exc:
                 faults += [fault.under(pointer("profiles", name)) for fault in exc.faults]
+            except NotFound as exc:
+                at = pointer("profiles", name, "template")
+                faults.append(Fault(pointer=at, code="not_found", message=str(exc)))
         if faults:
             raise SpecInvalid(faults)
         return resolved
