@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import anyio
 import pytest
 
@@ -20,11 +22,12 @@ from pinfold.errors import (
     Unreachable,
 )
 from pinfold.events import AuditAction, EventType
-from pinfold.plugins import Catalog, Hooks, hookimpl
+from pinfold.plugins import Catalog, Hooks, Loaded, _hooks, hookimpl
 from pinfold.provider import ExecResult, Features
 from pinfold.resolve import resolve
-from pinfold.sandbox import Runtime
+from pinfold.sandbox import Runtime, Store
 from pinfold.spec import TreeKill
+from pinfold.state import MemoryStateStore
 from tests.core.support import ToyProvider
 
 pytestmark = pytest.mark.anyio
@@ -541,3 +544,33 @@ async def test_a_stream_raises_what_the_command_raised_and_what_the_block_raises
                 raise ZeroDivisionError
         with pytest.raises(InvalidArgument):
             box.stream([])
+
+
+async def test_pr1_plugins_are_loaded_before_the_first_event_and_not_in_the_event_loop(
+    monkeypatch, journal, tmp_path
+):
+    """An import may take long: whatever else the program does goes on meanwhile."""
+    threads = []
+
+    class Installed:
+        def __init__(self, group):
+            assert group == "pinfold.plugins"
+
+        def load_all(self):
+            threads.append(threading.current_thread())
+            return [Loaded(name="journal", value=journal, dist="d")]
+
+    monkeypatch.setattr(_hooks, "Entries", Installed)
+    store = Store(tmp_path, state=MemoryStateStore())
+    for begin in (
+        lambda runtime: pinfold.open(SPEC, runtime=runtime),
+        lambda runtime: pinfold.open(SPEC, name="box", store=store, runtime=runtime),
+        lambda runtime: pinfold.reopen("box", store=store, runtime=runtime),
+    ):
+        runtime = Runtime(catalog=Catalog([ToyProvider()]), hooks=Hooks(discover=True))
+        async with begin(runtime) as box:
+            await box.exec(["true"])
+        assert threading.main_thread() not in threads
+        assert len(journal.events) > 0
+        journal.events.clear()
+    assert len(threads) == 3

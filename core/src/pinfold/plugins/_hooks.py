@@ -55,6 +55,11 @@ class Hooks:
         """Take an object's hooks out again."""
         self._manager.unregister(plugin)
 
+    @property
+    def are_loaded(self) -> bool:
+        """No hook that is called now has to load anything first."""
+        return not self._discover
+
     def load(self) -> None:
         """Load the installed plugins now; the broken are kept in `problems`, with their errors."""
         if not self._discover:

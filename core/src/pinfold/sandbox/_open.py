@@ -87,6 +87,7 @@ def open(  # noqa: A001 - `pinfold.open` reads as what it does
     """
 
     async def begin() -> Sandbox:
+        await (runtime or Runtime()).ready()
         selection, resolved_from, project = select(
             what, override=override, template=template, runtime=runtime
         )
@@ -131,6 +132,7 @@ def reopen(
         from pinfold.sandbox._record import Records
 
         surroundings = runtime or Runtime(connections=config.load().registered())
+        await surroundings.ready()
         stored = await Records(store.state, surroundings).find(id_or_name)
         return DurableSandbox(stored.record, store, surroundings)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import attrs
+from anyio import to_thread
 
 from pinfold._ids import Clock, Ids
 from pinfold.connections import Connections, scrub
@@ -36,6 +37,12 @@ class Runtime:
     clock: Clock = attrs.field(factory=Clock)
     ids: Ids = attrs.field(factory=Ids)
     register: Path | None = None
+
+    async def ready(self) -> Self:
+        """Return this, with its plugins loaded: imports are not for the event loop."""
+        if not self.hooks.are_loaded:
+            await to_thread.run_sync(self.hooks.load)
+        return self
 
     @property
     def registered(self) -> Connections:

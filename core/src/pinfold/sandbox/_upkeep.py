@@ -90,7 +90,7 @@ async def gc(store: Store, runtime: Runtime | None = None) -> Upkeep:
 
     Nothing else is touched: instances are found by the labels of this store alone (LC-9).
     """
-    runtime = runtime or Runtime()
+    runtime = await (runtime or Runtime()).ready()
     records = Records(store.state, runtime)
     done: list[str] = []
     failed: list[tuple[str, str]] = []
@@ -181,7 +181,7 @@ async def reap(
     told: Callable[[str], object] = lambda _: None,
 ) -> Upkeep:
     """Do what is overdue for idle sandboxes, whoever holds them or nobody (LC-7)."""
-    runtime = runtime or Runtime()
+    runtime = await (runtime or Runtime()).ready()
     done: list[str] = []
     failed: list[tuple[str, str]] = []
     now = runtime.clock.now_us()
