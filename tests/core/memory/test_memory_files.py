@@ -427,3 +427,21 @@ async def test_destroy_is_idempotent(box):
     await box.destroy()
     await box.destroy()
     assert await box.status() is InstanceStatus.ABSENT
+
+
+async def test_fs4_what_is_refused_leaves_no_parents(files):
+    """Nothing was done, as its effect says: not even on the way."""
+    long = f"{W}/a/b/{'x' * 300}"
+    for call in (
+        lambda: files.make_directory(long),
+        lambda: files.make_directory(f"{long}/c"),
+        lambda: files.write(long, b"1"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            await call()
+        assert caught.value.effect == "none"
+        assert await files.list(W) == []
+    await files.make_directory(f"{W}/a")
+    with pytest.raises(InvalidArgument):
+        await files.make_directory(long)
+    assert await files.list(f"{W}/a") == []

@@ -675,3 +675,21 @@ async def test_a_look_alike_is_no_root(anyio_backend, native):
                 await run(instance, "true", cwd=path)
     finally:
         await instance.destroy()
+
+
+async def test_what_is_refused_leaves_no_parents(files):
+    """FS-4: nothing was done, as its effect says; what others put there meanwhile stays."""
+    long = f"/workspace/a/b/{'x' * 300}"
+    for call in (
+        lambda: files.make_directory(long),
+        lambda: files.make_directory(f"{long}/c"),
+        lambda: files.write(long, b"1"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            await call()
+        assert caught.value.effect == "none"
+        assert await files.list("/workspace") == []
+    await files.make_directory("/workspace/a")
+    with pytest.raises(InvalidArgument):
+        await files.make_directory(long)
+    assert await files.list("/workspace/a") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from pathlib import PurePosixPath
 
@@ -12,6 +13,7 @@ from pinfold.errors import (
     IsADirectory,
     NotADirectory,
     NotFound,
+    PinfoldError,
     TooLarge,
 )
 from pinfold.memory._nodes import Directory, File, Link, Node, Store, file_at
@@ -96,13 +98,21 @@ class MemoryFiles(Files):
     async def make_directory(
         self, path: PurePosixPath | str, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
+        made: builtins.list[tuple[Directory, str]] = []
+
         def make(parent: Directory, name: str) -> Directory:
             directory = Directory()
             parent.children[name] = directory
             self._store.changed(parent)
+            made.append((parent, name))
             return directory
 
-        parent, name = self._store.locate(path, follow=True, make=make if parents else None)
+        try:
+            parent, name = self._store.locate(path, follow=True, make=make if parents else None)
+        except PinfoldError:
+            for above, below in reversed(made):  # what was refused leaves no trace
+                del above.children[below]
+            raise
         node: Node | None = parent.children.get(name) if name else parent
         if node is None:
             make(parent, name)

@@ -213,7 +213,8 @@ class Roots:
 
         Args:
             path: the caller's.
-            make_parents: make missing directories on the way, mode 0o755.
+            make_parents: make missing directories on the way, mode 0o755; when the block fails,
+                they are removed again.
 
         Raises:
             Escape: it leads out.
@@ -238,6 +239,9 @@ class Roots:
         walk = _Walk(self.roots, root)
         try:
             yield walk.to(rest, follow=follow, make_parents=make_parents)
+        except BaseException:
+            walk.undo()
+            raise
         finally:
             walk.close()
 
@@ -268,17 +272,29 @@ class _Walk:
         self._roots = roots
         self._opened: list[int] = []
         self._stack: list[int] = []
+        self._made: list[tuple[int, bytes]] = []
         self._links = 0
         self._races = 0
         self._start(root)
 
     def close(self) -> None:
+        self._leave()
+        while self._made:
+            os.close(self._made.pop()[0])
+
+    def undo(self) -> None:
+        """Remove the directories that were made on the way and that nobody has used since."""
+        for here, name in reversed(self._made):
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=here)
+
+    def _leave(self) -> None:
         for fd in self._stack[1:]:
             os.close(fd)
         self._stack = []
 
     def _start(self, root: Root) -> None:
-        self.close()
+        self._leave()
         self._stack = [root.fd]
 
     def to(self, rest: bytes, *, follow: bool, make_parents: bool) -> Place:
@@ -340,6 +356,7 @@ class _Walk:
                 raise
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, 0o755, dir_fd=here)
+                self._made.append((os.dup(here), part))
         except OSError as error:
             if error.errno not in _RACED or not self._is_now_a_link(part):
                 raise  # not a directory, and no link that was put there meanwhile
