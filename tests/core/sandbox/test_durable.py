@@ -454,7 +454,7 @@ async def test_lc2_a_stale_handle_is_refused_everywhere_and_touches_nothing(open
 async def test_lc2_a_claim_past_its_lease_is_taken_and_what_it_labelled_is_removed(
     opened, cloud, store, monkeypatch
 ):
-    monkeypatch.setattr("pinfold.sandbox._durable.LEASE_SECONDS", 0.3)
+    monkeypatch.setattr("pinfold.sandbox._replacing.LEASE_SECONDS", 0.3)
     dead = await opened()
     cloud.slow_create = anyio.Event()
     async with anyio.create_task_group() as group:
