@@ -109,51 +109,77 @@ def run_until(world, name, at):
     return hook
 
 
-# Each example is several processes' work; a nightly run has many more.
-EXAMPLES: int = settings().max_examples
-NIGHTLY = EXAMPLES > 100
-FEWER = settings(
-    max_examples=EXAMPLES if NIGHTLY else 40,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-POINTS = 10_000 if NIGHTLY else 13
-
-
-@FEWER
-@given(
-    st.sampled_from(["rename", "copy"]),
-    st.lists(
-        st.tuples(st.sampled_from(list(OPERATIONS)), st.integers(0, 60)), min_size=1, max_size=4
-    ),
-)
-def test_whatever_dies_whenever_nothing_acknowledged_is_lost(moves, schedule):
-    """Processes die one after the other, each somewhere; then everything still works."""
+@pytest.fixture(scope="module")
+def histories():
+    """The world at the end of `history`, in a store of either kind; to be copied."""
     with tempfile.TemporaryDirectory(dir=SHM) as place:
-        world = history(Path(place), moves)
-        for name, at in schedule:
-            run_until(world, name, at)
-            world.check(restore=False)
-        world.check()
-        for operate in OPERATIONS.values():  # the next operation works
-            operate(world, world.open())
-        world.check()
-        world.check_clean()
+        yield {moves: history(Path(place) / moves, moves) for moves in ("rename", "copy")}
+
+
+NIGHTLY = settings().max_examples > 100
+# Each example is several processes' work.
+FEWER = settings(max_examples=300 if NIGHTLY else 30, suppress_health_check=[HealthCheck.too_slow])
+# How many deaths there are: of each operation, in both kinds of store, and by drawn schedules.
+# Each test counts its own.
+OF_EACH = (
+    {"commit": 60, "adopt": 40, "tag": 12, "retain": 10, "collect": 60, "restore": 19}
+    if NIGHTLY
+    else {"commit": 13, "adopt": 13, "tag": 12, "retain": 10, "collect": 13, "restore": 13}
+)
+SCHEDULED = 600 if NIGHTLY else 40
+
+
+def test_there_are_as_many_kill_points_as_were_promised():
+    assert OF_EACH.keys() == OPERATIONS.keys()
+    assert 2 * sum(OF_EACH.values()) + SCHEDULED >= (1_000 if NIGHTLY else 150)
+
+
+def test_whatever_dies_whenever_nothing_acknowledged_is_lost(histories):
+    """Processes die one after the other, each somewhere; then everything still works."""
+    deaths = 0
+
+    @FEWER
+    @given(
+        st.sampled_from(["rename", "copy"]),
+        st.lists(
+            st.tuples(st.sampled_from(list(OPERATIONS)), st.integers(0, 60)),
+            min_size=1,
+            max_size=4,
+        ),
+    )
+    def holds(moves, schedule):
+        nonlocal deaths
+        with tempfile.TemporaryDirectory(dir=SHM) as place:
+            world = histories[moves].copied(Path(place))
+            for name, at in schedule:
+                deaths += run_until(world, name, at).dead
+                world.check(restore=False)
+            world.check()
+            for operate in OPERATIONS.values():  # the next operation works
+                operate(world, world.open())
+            world.check()
+            world.check_clean()
+
+    holds()
+    assert deaths >= SCHEDULED
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("moves", ["rename", "copy"])
-def test_every_single_step_may_be_the_last(name, moves, tmp_path):
-    """Each operation, killed at each of its steps: none is left out."""
+def test_every_single_step_may_be_the_last(name, moves, histories):
+    """Each operation, killed at each of its steps: none is left out at night."""
     with tempfile.TemporaryDirectory(dir=SHM) as place:
-        total = run_until(history(Path(place), moves), name, None).steps
-    assert total > 3
-    points = sorted({*range(0, total, max(total // POINTS, 1)), total - 1})
+        total = run_until(histories[moves].copied(Path(place)), name, None).steps
+    stride = 1 if NIGHTLY else max(total // OF_EACH[name], 1)
+    points = sorted({*range(0, total, stride), total - 1})
+    assert len(points) >= OF_EACH[name]
     for at in points:
         with tempfile.TemporaryDirectory(dir=SHM) as place:
-            world = history(Path(place), moves)
+            world = histories[moves].copied(Path(place))
             hook = run_until(world, name, at)
             assert hook.dead, f"step {at} of {total} was not reached"
             world.check()
+            world.number = 4  # the next change is a small one
             commit(world, world.open())
             world.check_clean()
 
@@ -223,13 +249,13 @@ ACTS = [
         st.integers(0, 80), st.lists(st.sampled_from(ACTS), min_size=1, max_size=3), max_size=4
     ),
 )
-def test_a_collection_removes_nothing_that_is_needed(moves, name, plan):
+def test_a_collection_removes_nothing_that_is_needed(histories, moves, name, plan):
     """CP-10: at any step of one process, others commit, drop and collect; also hasty ones.
 
     An operation may then fail, with a typed error. What it acknowledged is whole.
     """
     with tempfile.TemporaryDirectory(dir=SHM) as place:
-        world = history(Path(place), moves)
+        world = histories[moves].copied(Path(place))
         acts = beside(world)
         operations = {**OPERATIONS, "commit-earlier": commit_earlier}
         hook = Meanwhile({at: [acts[act] for act in todo] for at, todo in plan.items()})

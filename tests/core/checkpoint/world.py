@@ -48,6 +48,14 @@ class World:
         self.dropped: set[str] = set()
         self.number = 0
 
+    def copied(self, place: Path) -> World:
+        """A world of its own that has come as far as this one."""
+        shutil.copytree(self.place, place, symlinks=True, dirs_exist_ok=True)
+        other = World(place, moves=self.moves)
+        other.acknowledged, other.dropped = dict(self.acknowledged), set(self.dropped)
+        other.base, other.state, other.number = self.base, self.state, self.number
+        return other
+
     def open(self, on_step: Callable[[str, str], None] = no_step, **options: Any):
         """Open the store as a new process would."""
         where = self.place / "store"
