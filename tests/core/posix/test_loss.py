@@ -67,6 +67,28 @@ async def test_ex14_the_target_still_tells_the_outcome(box, monkeypatch) -> None
         assert (await box.sh(f"exit {code}")).exit_code == code
 
 
+async def test_er1_what_a_target_says_of_a_process_it_could_not_start_is_told_as_it_is(
+    box, monkeypatch
+) -> None:
+    """Such as an engine at a limit: it takes the request, and its process comes to nothing."""
+
+    async def spawn(self, argv, env, cwd):
+        return await original(self, ["false"], env, cwd)
+
+    async def wait(self):
+        await original_wait(self)
+        raise Unavailable("no room for a process")
+
+    original, original_wait = LocalGuest.spawn, LocalProcess.wait
+    monkeypatch.setattr(LocalGuest, "spawn", spawn)
+    monkeypatch.setattr(LocalProcess, "wait", wait)
+    for operation in (lambda: box.files.read("/workspace/f"), box.tree.scan):
+        with pytest.raises(Unavailable, match="no room for a process"):
+            await operation()
+    with pytest.raises(OutcomeUnknown):  # whose clean-up fails as it did
+        await box.run("true")
+
+
 async def test_a_command_that_kills_what_watches_it_has_an_unknown_outcome(box) -> None:
     beat = Heartbeat(box)
     with anyio.fail_after(10), pytest.raises(OutcomeUnknown):

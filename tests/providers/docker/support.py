@@ -16,11 +16,12 @@ import pytest
 
 from pinfold.plugins import Catalog
 from pinfold.posix import Equipment, Guest, equip
-from pinfold.provider import Context, ExecRequest, ExecResult, Owner
+from pinfold.provider import Context, ExecRequest, ExecResult, Owner, Terminal
 from pinfold.resolve import resolve
 from pinfold.spec import PinnedSpec, ResolvedSpec
 from pinfold_docker import DockerProvider
 from pinfold_docker._instance import DockerInstance
+from pinfold_docker._socket import EngineSocket
 
 BUSYBOX = "pinfold-test:busybox"
 DEBIAN = "pinfold-test:debian"
@@ -86,6 +87,16 @@ async def said(instance: DockerInstance, script: str, **request: Any) -> str:
     result = await sh(instance, script, **request)
     assert result.exit_code == 0, (result, result.stdout_text, result.stderr_text)
     return result.stdout_text
+
+
+async def all_of(stream: EngineSocket | Terminal) -> bytes:
+    """Read to the end."""
+    data = b""
+    try:
+        while True:
+            data += await stream.receive()
+    except anyio.EndOfStream:
+        return data
 
 
 async def eventually(check: Any, seconds: float = 15) -> None:

@@ -138,8 +138,19 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
-@pytest.mark.parametrize("helped", [True, False], ids=["helper", "shell"])
+@pytest.mark.parametrize(
+    ("helped", "moment"),
+    [
+        pytest.param(
+            helped,
+            moment,
+            id=f"{'helper' if helped else 'shell'}, {name}",
+            marks=[] if helped == (name == "one blob of many is") else pytest.mark.nightly,
+        )
+        for helped in (True, False)
+        for name, moment in MOMENTS.items()
+    ],
+)
 async def test_a_killed_engine_in_the_middle_of_a_checkpoint_leaves_the_one_before(
     there, tmp_path: Path, moment, helped, monkeypatch
 ):

@@ -12,7 +12,7 @@ from pinfold_docker import _socket
 from pinfold_docker._engine import Hijacked
 from pinfold_docker._socket import EngineSocket, Spool
 from pinfold_docker._streams import AHEAD_BYTES, STDERR, STDOUT, Demultiplexer
-from tests.providers.docker.support import eventually
+from tests.providers.docker.support import all_of, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -44,15 +44,6 @@ async def rest(output: Demultiplexer, number: int, max_bytes: int = 65536) -> by
     try:
         while True:
             data += await output.receive(number, max_bytes)
-    except anyio.EndOfStream:
-        return data
-
-
-async def all_of(stream: EngineSocket) -> bytes:
-    data = b""
-    try:
-        while True:
-            data += await stream.receive()
     except anyio.EndOfStream:
         return data
 

@@ -14,7 +14,7 @@ import anyio
 import attrs
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.errors import Effect, OutcomeUnknown, Unavailable
+from pinfold.errors import Effect, OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, Process
 
@@ -174,11 +174,15 @@ class Shell:
 
                 tasks.start_soon(give)
                 tasks.start_soon(listen)
-                while (chunk := await said.more()) is not None:
-                    text += chunk
-                with anyio.move_on_after(_LET_GO_SECONDS):
-                    await process.wait()
-                    await collected.wait()
+                try:
+                    while (chunk := await said.more()) is not None:
+                        text += chunk
+                    with anyio.move_on_after(_LET_GO_SECONDS):
+                        await process.wait()
+                        await collected.wait()
+                except PinfoldError as exc:  # the target's: told as it is, and not in a group
+                    if not said.finished:
+                        broken.append(exc)
                 tasks.cancel_scope.cancel()
         finally:
             if persist:

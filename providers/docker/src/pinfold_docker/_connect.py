@@ -122,4 +122,7 @@ def lacks_of(facts: Mapping[str, Any]) -> list[str]:
         lacks.append("user namespaces: uids inside are uids of the engine's host")
     if not facts.get("BridgeNfIptables"):
         lacks.append("bridge filtering: network allow is refused")
+    # Volumes have a size on xfs alone, and there only with project quota, which no engine tells of.
+    if dict(facts.get("DriverStatus") or ()).get("Backing Filesystem") != "xfs":
+        lacks.append("workspace quota: a workspace has no size, and may fill the engine's disk")
     return lacks

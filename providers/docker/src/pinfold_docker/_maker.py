@@ -228,7 +228,8 @@ class Maker:
         ctx: Context,
         facts: dict[str, Any],
     ) -> DockerInstance:
-        guest = DockerGuest(engine, ref.id)
+        ulimits = {limit.name: limit.soft for limit in options_of(pinned.spec).ulimits}
+        guest = DockerGuest(engine, ref.id, open_files=ulimits.get("nofile"))
 
         async def outfit() -> Equipment:
             return await equip(
