@@ -22,19 +22,7 @@ WITHOUT_MUTANT = {
 }
 
 
-#: A race is won by chance: on a busy machine too few tries are left in CI's small profile.
-BY_CHANCE = {"FS-2.race"}
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        pytest.param(
-            one, id=one.name, marks=[pytest.mark.nightly] if one.kills in BY_CHANCE else []
-        )
-        for one in mutants()
-    ],
-)
+@pytest.mark.parametrize("mutant", [pytest.param(one, id=one.name) for one in mutants()])
 def test_a_mutant_dies_by_its_check(mutant):
     only = (mutant.kills,) if mutant.kills != "LC-9.strays" else ("LC-5.empty",)
     report = run(mutant.lane(), Options(profile=REMOTE, only=only, strict=True, other=ToyLane()))

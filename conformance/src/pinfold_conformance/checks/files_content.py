@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import anyio
 import anyio.lowlevel
 
-from pinfold.errors import InvalidArgument, NotFound, PinfoldError, Unimplemented
+from pinfold.errors import InvalidArgument, NotFound, PinfoldError, TooLarge, Unimplemented
 from pinfold.provider import FileType
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
@@ -108,6 +108,10 @@ async def ranges(case: Case) -> None:
         end = None if length is None else offset + length
         found = await case.files.read(path, offset=offset, length=length)
         equal(found, data[offset:end], f"range {offset}+{length}")
+    try:  # far more than there is, and than any read may give
+        equal(await case.files.read(path, length=2**40), data, "a range of 1 TiB")
+    except TooLarge as exc:
+        case.evidence["1 TiB"] = exc.message
     for offset, length in ((-1, None), (0, -1), (-5, 2)):
         with expect_raises(InvalidArgument, what=f"range {offset}+{length}"):
             await case.files.read(path, offset=offset, length=length)

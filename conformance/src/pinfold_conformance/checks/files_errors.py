@@ -109,17 +109,27 @@ async def permission(case: Case) -> None:
     d, files, scratch = case.dialect, case.files, await case.scratch()
     await files.write(scratch / "secret", b"1", mode=0o000)
     await files.write(scratch / "dir" / "file", b"2")
+    await files.write(scratch / "shut" / "file", b"3")
     await files.chmod(scratch / "dir", 0o500)
+    await files.chmod(scratch / "shut", 0o000)
     scripts = {
         "read of a file without permission": d.load("secret"),
         "write in a directory without permission": d.save("dir/new", b"3"),
         "rename in a directory without permission": d.rename("dir/file", "dir/moved"),
+        "remove in a directory without permission": d.remove("dir/file"),
+        "read below a directory without permission": d.load("shut/file"),
+        "write below a directory without permission": d.save("shut/new", b"3"),
     }
     calls = {
         "read of a file without permission": lambda: files.read(scratch / "secret"),
         "write in a directory without permission": lambda: files.write(scratch / "dir/new", b"3"),
         "rename in a directory without permission": lambda: files.rename(
             scratch / "dir/file", scratch / "dir/moved"
+        ),
+        "remove in a directory without permission": lambda: files.remove(scratch / "dir/file"),
+        "read below a directory without permission": lambda: files.read(scratch / "shut/file"),
+        "write below a directory without permission": lambda: files.write(
+            scratch / "shut/new", b"3"
         ),
     }
     refused = []
@@ -130,10 +140,17 @@ async def permission(case: Case) -> None:
             refused.append(what)
             with expect_raises(PermissionDenied, what=what):
                 await calls[what]()
+        if "read below a directory without permission" in refused:
+            with expect_raises(PermissionDenied, what="list of a directory without permission"):
+                await files.list(scratch / "shut")
         if len(refused) == len(scripts):
             equal(await files.read(scratch / "dir" / "file"), b"2", "the file")
     finally:
         await files.chmod(scratch / "dir", 0o755)
+        await files.chmod(scratch / "shut", 0o755)
+    if len(refused) == len(scripts):
+        found = [entry.path.name for entry in await files.list(scratch / "shut")]
+        equal(found, ["file"], "what a directory holds that could not be written")
     case.evidence["refused to commands"] = refused
     await files.chmod(scratch / "secret", 0o600)
     equal(await files.read(scratch / "secret"), b"1", "the file once it may be read")

@@ -123,6 +123,21 @@ async def links(case: Case) -> None:
     report = await case.instance.tree.restore(plan(wanted))
     equal((await capture(case.instance)).shape, wanted.shape, "the restored tree")
     equal(sorted(report.escaping_links), ["abs", "dir/out", "dots"], "links that lead out (CP-2)")
+    refused = case.evidence["refused"] = {}
+    odd = {"a newline": "a\nb", "only a newline": "\n", "4095 bytes": "../" * 1365}
+    for what, text in odd.items():
+        one = tree({"dir": None, "dir/link": text})
+        try:
+            report = await case.instance.tree.restore(plan(one))
+        except InvalidArgument as exc:  # by name, before anything changes (CP-4)
+            require("link" in exc.message, f"a refusal that names no link: {exc.message}")
+            refused[what] = exc.message
+            equal((await capture(case.instance)).shape, wanted.shape, "a tree after a refusal")
+            continue
+        equal((await capture(case.instance)).shape, one.shape, f"a link with {what}")
+        out = ["dir/link"] if what == "4095 bytes" else []
+        equal(list(report.escaping_links), out, f"links that lead out, with {what}")
+        wanted = one
 
 
 @check("CP-2.over-links", needs={*NEEDS, "symlinks"}, place=Place.CLEAN, kind=Kind.ATTACK)

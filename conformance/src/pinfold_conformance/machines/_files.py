@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from pinfold.errors import PinfoldError, Unavailable
+from pinfold.errors import NotFound, PinfoldError, Unavailable
 from pinfold.provider import ExecRequest, Features, FileType, InstanceRef
 from pinfold.spec import WORKSPACE, Limits
 from pinfold_conformance._case import Case
@@ -120,6 +121,8 @@ class FilesMachine(Machine):
         if step.do == "audit":
             await self.audit()
             return
+        # What `rm -f` says of a path below a file is each tool's own affair; what it does is not.
+        untold = step.do == "command-remove" and not self._has_parent(step.args["path"])
         ours = await self._outcome(self.model, step, model=True)
         theirs = await self._outcome(self.case.instance, step, model=False)
         if isinstance(ours, PinfoldError) != isinstance(theirs, PinfoldError):
@@ -129,8 +132,19 @@ class FilesMachine(Machine):
             )
         if isinstance(theirs, Unavailable):
             raise CheckFailed(f"{step.do} was taken for lost compute: {theirs.message} (FS-5)")
-        if not isinstance(theirs, PinfoldError):
+        if not isinstance(theirs, PinfoldError) and not untold:
             equal(theirs, ours, f"{step.do} of {step.args.get('path')!r}, against the model")
+
+    def _has_parent(self, name: str) -> bool:
+        """Say whether a name's parent, links followed, is a directory of the model or absent."""
+        parent = PurePosixPath(name).parent
+        try:
+            node = self.model.body.world.find(WORKSPACE / parent).node
+        except NotFound:
+            return True
+        except PinfoldError:
+            return False
+        return node is None or isinstance(node, Dir)
 
     async def _outcome(self, instance: Any, step: Step, *, model: bool) -> Any:
         try:
@@ -169,8 +183,7 @@ class FilesMachine(Machine):
                 name = args["path"]
                 script = d.save(name, data) if step.do == "command" else d.remove(name)
                 result = await instance.exec(ExecRequest(shell=script, timeout_seconds=20))
-                # What `rm -f` says of a path below a file is each tool's own affair.
-                return step.do == "command-remove" or result.exit_code == 0
+                return result.exit_code == 0
         raise CheckFailed(f"there is no step {step.do!r}")
 
     async def audit(self) -> None:

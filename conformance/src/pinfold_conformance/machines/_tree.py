@@ -13,7 +13,7 @@ from pinfold.spec import WORKSPACE
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, equal, expect_raises
 from pinfold_conformance._trace import Step
-from pinfold_conformance.checks._trees import Tree, capture, plan
+from pinfold_conformance.checks._trees import Tree, capture, plan, tree
 from pinfold_conformance.machines._base import Choose, Machine
 
 __all__ = ["TreeMachine"]
@@ -155,14 +155,16 @@ class TreeMachine(Machine):
 
     async def _broken(self, name: str) -> None:
         wanted = self.saved[name]
-        before = await capture(self.case.instance)
-        needed = sorted(set(wanted.contents) - set(before.contents))
-        if not needed:  # what is there already, and verified in its place, need not be fetched
+        if not wanted.contents:
             return
-        with expect_raises(CheckpointCorrupt, what="a restore with a missing blob"):
-            await self.case.instance.tree.restore(plan(wanted, missing=needed[:1]))
-        equal((await capture(self.case.instance)).shape, before.shape, "the tree it left")
-        self.state = None
+        # Content that is there already, and verified in its place, need not be fetched: take it away.
+        before = tree({"left": b"before"})
+        await self.case.instance.tree.restore(plan(before))
+        gone = min(wanted.contents)
+        with expect_raises(CheckpointCorrupt, what="a restore whose blob is missing"):
+            await self.case.instance.tree.restore(plan(wanted, missing=[gone]))
+        equal((await capture(self.case.instance)).shape, before.shape, "the tree it left (CP-3)")
+        self.state, self.live = None, before.shape
 
     async def _cancelled(self, name: str, at: int) -> None:
         wanted = self.saved[name]

@@ -133,8 +133,12 @@ class ChecksThenUses(ToyFiles):
 
     async def read(self, path: Path, *, offset: int = 0, length: int | None = None) -> bytes:
         self.place(path)
-        await anyio.sleep(0.002)
-        self.ready()
+        before = self.world.find(PurePosixPath(path).parent, follow=False).node
+        for _ in range(200):  # long enough for whoever waits for it
+            await anyio.sleep(0.001)
+            self.ready()
+            if self.world.find(PurePosixPath(path).parent, follow=False).node is not before:
+                break
         node = self.world.find(PurePosixPath(path)).node
         if not isinstance(node, File):
             raise NotFound("gone meanwhile")
