@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Runs a command where a Docker engine answers: one that is here, or one that ends with the command.
 ENGINE := $(BIN)/python -m tools.docker_engine
+# What `make conform` tries: smoke, remote, ci or nightly.
+PROFILE ?= remote
 DISTS  := core helper conformance providers/bashkit providers/docker providers/host
 READY  := $(VENV)/.ready
 
@@ -55,8 +57,9 @@ format: venv  ## rewrites the sources in the one format
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-conform: venv system  ## the contract's tests on every provider
-	$(ENGINE) $(BIN)/python -m pytest tests/providers
+conform: venv system  ## the suite on every lane found; certificates and a page in build/conformance
+	$(ENGINE) $(BIN)/pinfold conform --all --profile $(PROFILE) --out build/conformance \
+		--known tests/conformance/known-failures.toml || [ $$? -eq 4 ]
 
 bench: venv system  ## ratios against the raw floor and peers, as JSON
 	$(ENGINE) $(BIN)/python -m bench
@@ -67,7 +70,8 @@ docs: venv system  ## makes the docs' table of what survives what, and runs ever
 
 nightly: venv system  ## all tests, the long ones too, with far more examples
 	$(BIN)/python -m tools.docker_newer fetch
-	$(BIN)/python -m tools.docker_newer $(BIN)/python -m pytest -m "" tests/providers/docker
+	$(BIN)/python -m tools.docker_newer $(BIN)/python -m pytest -m "" -k "not large_profiles" \
+		tests/providers/docker
 	HYPOTHESIS_PROFILE=nightly $(call all-tests,-m "")
 
 lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything

@@ -17,8 +17,7 @@ _AREAS: Final = {
 CLAUSES: Final = tuple(f"{area}-{number}" for area, numbers in _AREAS.items() for number in numbers)
 
 _CORE = "core keeps it, whatever the provider"
-_STORE = "of the checkpoint store, which is core's"
-_SANDBOX = "of the durable sandbox, which is core's"
+_STORE = "of the checkpoint store, which is core's: no provider takes part"
 
 #: Clauses without a check of an adapter, each with its reason. What core keeps, core's own tests
 #: prove.
@@ -37,12 +36,7 @@ REASONS: Final = {
     "RS-9": _CORE,
     "PR-1": _CORE,
     "PR-2": _CORE,
-    "CP-5": _STORE,
     "CP-10": _STORE,
-    "LC-3": _SANDBOX,
-    "LC-6": _SANDBOX,
-    "LC-7": _SANDBOX,
-    "LC-8": _SANDBOX,
     "ER-1": "every error that any check meets is held to it (code, message, JSON-able details)",
     "ER-2": "every error that any check meets is one of its classes, or the check fails",
     "ER-3": "unimplemented is expected of denied claims alone (TR-1), and fails any other check",

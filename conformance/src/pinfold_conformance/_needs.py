@@ -66,6 +66,10 @@ def judge(need: str, site: Site, facts: Mapping[str, Any], *, attacks: bool) -> 
     if kind == "level":
         level = site.pinned.spec.containment.level
         return Need.MET if level == rest else (Need.OMIT, f"the level is {level}")
+    if kind == "durability":
+        if rest in site.provider.descriptor.durabilities:
+            return Need.MET
+        return Need.OMIT, f"durability {rest} is not among the descriptor's"
     if kind == "limit":
         value = getattr(site.provider.descriptor.limits(site.pinned.spec), rest)
         if value is None or value > LARGEST_TRIED:

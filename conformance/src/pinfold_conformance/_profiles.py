@@ -21,6 +21,7 @@ class Profile:
         rank: profiles of a smaller rank are part of it.
         examples: runs of each generated machine.
         steps: steps of each run.
+        machine_seconds: after which a machine begins no further run.
         derandomize: the same examples every time; certificates are issued from such runs.
         replays: the most replays that minimising one failure may cost.
         all_codes: exit codes one by one, not a sample.
@@ -35,6 +36,7 @@ class Profile:
     rank: int
     examples: int
     steps: int
+    machine_seconds: float = 180.0
     derandomize: bool = True
     replays: int = 80
     all_codes: bool = False
@@ -69,12 +71,13 @@ PROFILES: Final = {
             rank=3,
             examples=200,
             steps=50,
+            machine_seconds=15.0,
             derandomize=False,
             all_codes=True,
             flood_bytes=256 * MIB,
             file_bytes=512 * MIB,
             race_tries=100_000,
-            race_seconds=60.0,
+            race_seconds=15.0,
             parallel=32,
         ),
     )

@@ -41,6 +41,7 @@ CHECK_MODULES: Final = (
     "claims",
     "network",
     "attacks",
+    "sandbox",
     "races",
     "machines",
 )

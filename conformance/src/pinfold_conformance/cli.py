@@ -48,6 +48,7 @@ def _usage(message: str) -> NoReturn:
 @click.argument("targets", nargs=-1)
 @click.option("--profile", type=click.Choice(list(PROFILES)), default="ci", show_default=True)
 @click.option("--only", multiple=True, metavar="CHECK", help="An id, a clause, or `EX-*`.")
+@click.option("--all", "everything", is_flag=True, help="Every installed lane.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the artefacts.")
 @click.option("--known", type=click.Path(path_type=Path), help="File of known failures.")
 @click.option("--with", "other", metavar="TARGET", help="A second target, to move trees to.")
@@ -94,9 +95,11 @@ def conform(targets: tuple[str, ...], **given: Any) -> int:
         return _list(given["only"])
     if given["sweep"]:
         return _sweep()
-    if not targets:
-        from pinfold_conformance._targets import lane_names
+    from pinfold_conformance._targets import lane_names
 
+    if given["everything"]:
+        targets = tuple(dict.fromkeys((*targets, *lane_names())))
+    if not targets:
         known = ", ".join(lane_names()) or "none: install a provider that ships its lanes"
         raise click.UsageError(f"which target? Installed lanes: {known}")
     if given["replay"] is not None:

@@ -252,10 +252,9 @@ async def _damage(case: Case, field: Field, outcome: Any) -> str | None:
         return "the folder outside was listed"
     if isinstance(outcome, bytes) and out.encode() in outcome:
         return "a command ran outside"
-    after = await case.sh(d.load(f"{out}/canary"), cwd=field.scratch)
+    after = await case.sh(d.load(f"{out}/canary"), d.exists(f"{out}/planted"), cwd=field.scratch)
     if after.stdout != field.canary:
         return "the canary was changed or removed"
-    planted = await case.sh(d.exists(f"{out}/planted"), cwd=field.scratch)
-    if planted.exit_code == 0:
+    if after.exit_code == 0:
         return "something was made beside the canary"
     return None

@@ -125,6 +125,8 @@ async def inside(case: Case) -> None:
         equal(data, b"content", f"download through {path}")
     names = [entry.path.name for entry in await files.list(scratch / "folder")]
     equal(names, ["file"], "list through a link")
+    items = [str(item.path) async for item in files.download_tree(scratch / "folder")]
+    equal(sorted(items), [".", "file"], "a tree downloaded through a link")
     await files.write(scratch / "folder" / "new", b"1")
     equal(await files.read(scratch / "dir/deep/new"), b"1", "a file written through a folder link")
     await files.write(scratch / "chain1", b"replaced")

@@ -103,8 +103,13 @@ async def _race(case: Case, field: Field) -> None:
                 if turn % len(families) == 0:
                     elapsed = time.monotonic() - start
                     tried = turn >= LEAST_TRIES * len(families)
-                    if elapsed > case.profile.race_seconds and tried and (
-                        elapsed > MOST_SECONDS or await _swaps(case, field.scratch) >= LEAST_SWAPS
+                    if (
+                        elapsed > case.profile.race_seconds
+                        and tried
+                        and (
+                            elapsed > MOST_SECONDS
+                            or await _swaps(case, field.scratch) >= LEAST_SWAPS
+                        )
                     ):
                         break
                 family = families[turn % len(families)]

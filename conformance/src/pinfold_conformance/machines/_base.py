@@ -102,7 +102,8 @@ async def explore(case: Case, make: Callable[[Case], Machine]) -> None:
     """
     machine, profile = make(case), case.profile
     limit = STEP_DEADLINE_S * min(1.0, case.site.scale)
-    end = time.monotonic() + case.check.deadline_s * case.site.scale * 0.6
+    budget = min(profile.machine_seconds, case.check.deadline_s * 0.6)  # the rest is to minimise
+    end = time.monotonic() + budget * case.site.scale
     runs: list[int] = []
     failed: list[tuple[list[Step], str]] = []
 

@@ -157,7 +157,7 @@ class TreeMachine(Machine):
         wanted = self.saved[name]
         if not wanted.contents:
             return
-        # Content that is there already, and verified in its place, need not be fetched: take it away.
+        # Content that is there already, and verified in its place, need not be fetched: empty it.
         before = tree({"left": b"before"})
         await self.case.instance.tree.restore(plan(before))
         gone = min(wanted.contents)

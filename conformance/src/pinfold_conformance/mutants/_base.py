@@ -136,9 +136,9 @@ def _build(cls: type[Any], lane: Lane) -> Lane:
 
 def mutants() -> tuple[Mutant, ...]:
     """Return every mutant."""
-    from pinfold_conformance.mutants import _exec, _files, _life, _tree
+    from pinfold_conformance.mutants import _exec, _files, _life, _sandbox, _tree
 
-    del _exec, _files, _life, _tree  # imported for what they register
+    del _exec, _files, _life, _sandbox, _tree  # imported for what they register
     return tuple(_registry.values())
 
 

@@ -416,6 +416,10 @@ class ResidentFiles(Files):
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
         root = await self.stat(path)
+        if root.type is FileType.SYMLINK:  # it is followed, or refused, as by `list` (FS-2)
+            async for item in super().download_tree(path):
+                yield item
+            return
         session, places = await self._current()
         pure, encoded, _ = places.locate(path)
         found: builtins.list[tuple[str, Facts, bytes]] = []

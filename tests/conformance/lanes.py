@@ -1,0 +1,37 @@
+"""Holding a lane of this repository to the contract; certificates are left in build/conformance."""
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from pinfold_conformance import PROFILES, Options, Result, Verdict, all_checks, run
+from pinfold_conformance._artefacts import write
+from pinfold_conformance._certificate import certificate, verify
+from pinfold_conformance._known import load
+from pinfold_conformance._targets import find_lanes
+
+HERE = Path(__file__).parent
+
+
+def held_to(name: str, profile: str) -> None:
+    """Run a profile on a lane, leave its artefacts, and expect it to pass."""
+    (found,) = find_lanes(name)
+    assert found.lane is not None, found.problem
+    known = load(HERE / "known-failures.toml", [one.id for one in all_checks()])
+    # Certificates come from the fixed seed; what is random is another one every day.
+    seed = 0 if PROFILES[profile].derandomize else dt.datetime.now(dt.UTC).date().toordinal()
+    report = run(found.lane, Options(profile=PROFILES[profile], known=known, seed=seed))
+    command = f"pinfold conform {name} --profile {profile} --seed {seed}"
+    form = certificate(report, found.lane.provider, command=command)
+    write(HERE.parents[1] / "build" / "conformance" / name / profile, [report], [form])
+    if report.outcomes[0].check == "target.available":
+        pytest.skip(f"{name}: {report.outcomes[0].reason}")
+    assert verify(form) == []
+    bad = {
+        one.check: f"{one.verdict}: {one.reason}"
+        for one in report.outcomes
+        if one.verdict not in (Verdict.PASS, Verdict.NOT_CLAIMED, Verdict.KNOWN_FAILURE)
+    }
+    assert bad == {}
+    assert report.result in (Result.CONFORMANT, Result.PARTIAL)

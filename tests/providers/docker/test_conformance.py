@@ -1,0 +1,23 @@
+"""The contract's checks on both images, beside the engine's other tests: they share the engine."""
+
+import pytest
+
+from tests.conformance.lanes import held_to
+
+pytestmark = pytest.mark.usefixtures("client")
+
+LANES = ["docker", "docker-debian"]
+
+
+@pytest.mark.timeout(480)
+@pytest.mark.parametrize("name", LANES)
+def test_a_lane_keeps_the_contract(name):
+    held_to(name, "remote")
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("profile", ["ci", "nightly"])
+@pytest.mark.parametrize("name", LANES)
+def test_a_lane_keeps_the_contract_in_the_large_profiles(name, profile):
+    held_to(name, profile)
