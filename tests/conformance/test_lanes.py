@@ -13,6 +13,7 @@ from tests.conformance.lanes import held_to
 LANES = [name for name in lane_names() if not name.startswith("docker")]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", LANES)
 def test_a_lane_keeps_the_contract(name):
     held_to(name, "ci" if name == "bashkit" else "remote")

@@ -17,6 +17,7 @@ REMOTE = PROFILES["remote"]
 WITHOUT_MUTANT = {
     "TR-1.exec-absent": "a target without compute is core's own instance",
     "TR-1.network-allowlist": "the reference has no allowlist",
+    "TR-1.network-allowlist-allowed": "the reference has no allowlist",
     "TR-1.network-unenforced": "the reference enforces its network",
     "TR-1.level-native": "the reference is isolated",
 }

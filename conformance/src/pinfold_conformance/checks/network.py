@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,74 +12,34 @@ from pathlib import Path
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import Inconclusive, equal, require
 from pinfold_conformance._registry import Kind, check
+from pinfold_conformance.checks._listeners import Listener, listening
+from pinfold_conformance.dialects import Means
 
 
-class Listener:
-    """A TCP listener of ours; it remembers who came."""
-
-    def __init__(self, address: str) -> None:
-        self._host = address
-        try:
-            self._socket = socket.create_server((address, 0))
-        except OSError:  # the address is somebody else's word for this machine
-            self._host = "127.0.0.1"
-            self._socket = socket.create_server(("", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self.callers = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                caller, _ = self._socket.accept()
-            except OSError:
-                return
-            self.callers += 1
-            caller.close()
-
-    def reached_from_here(self) -> bool:
-        """Positive control: the listener can be reached at all."""
-        try:
-            socket.create_connection((self._host, self.port), 2).close()
-        except OSError:
-            return False
-        return self.seen(1)
-
-    def seen(self, count: int, within: float = 2.0) -> bool:
-        """Say whether so many callers came, waiting a little for the last."""
-        end = time.monotonic() + within
-        while self.callers < count and time.monotonic() < end:
-            time.sleep(0.005)
-        return self.callers >= count
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@contextmanager
-def listening(address: str) -> Iterator[Listener]:
-    """Listen while the body runs.
+async def attempt(case: Case, address: str, port: int, means: Means = "tcp") -> bytes:
+    """Return what the guest says of reaching out: reached or refused.
 
     Raises:
-        Inconclusive: not even we reach it.
+        Inconclusive: it has no tool to try with, but could be given one.
     """
-    listener = Listener(address)
-    try:
-        if not listener.reached_from_here():
-            raise Inconclusive("our own listener can't be reached from here")
-        yield listener
-    finally:
-        listener.close()
-
-
-async def attempt(case: Case, address: str, port: int) -> bytes:
-    """Return what the guest says of a connection."""
-    result = await case.sh(case.dialect.connect(address, port), timeout=20)
+    result = await case.sh(case.dialect.connect(address, port, means), timeout=20)
     answer = result.stdout.strip()
     if answer == b"no tool":
-        raise Inconclusive("the guest has no tool to connect with")
+        if case.capabilities.native_processes:
+            raise Inconclusive("the guest has no tool to connect with")
+        case.evidence[means] = "its interpreter has nothing to try it with"
+        return b"refused"
     require(answer in (b"reached", b"refused"), f"the guest does not answer: {result.stdout!r}")
     return answer
+
+
+async def held(case: Case, listener: Listener, *addresses: str, means: Means = "tcp") -> None:
+    """Hold the target to reaching a listener of ours by no address."""
+    before = listener.callers
+    for address in dict.fromkeys(addresses):
+        answer = await attempt(case, address, listener.port, means)
+        equal(answer, b"refused", f"{means} to {address}")
+    equal(listener.callers, before, f"callers that our listener ({means}) saw")
 
 
 def address_of(case: Case) -> str:
@@ -93,65 +50,100 @@ def address_of(case: Case) -> str:
     return address
 
 
+def _network(mode: str, *hooks: str) -> set[str]:
+    return {"exec", f"network:{mode}", *hooks}
+
+
 @check(
-    "TR-1.network-deny",
-    needs={"exec", "network:deny", "hook:listener"},
-    kind=Kind.CLAIM,
-    each_spec=True,
+    "TR-1.network-deny", needs=_network("deny", "hook:listener"), kind=Kind.CLAIM, each_spec=True,
     deadline_s=60,
-)
+)  # fmt: skip
 async def network_deny(case: Case) -> None:
     """deny: nothing of ours is reached from inside, by address or by loopback."""
-    with listening(address_of(case)) as listener:
-        before = listener.callers
-        for address in dict.fromkeys((address_of(case), "127.0.0.1")):
-            equal(await attempt(case, address, listener.port), b"refused", f"TCP to {address}")
-        equal(listener.callers, before, "callers that our listener saw")
+    with listening("tcp", address_of(case)) as listener:
+        await held(case, listener, address_of(case), "127.0.0.1")
 
 
 @check(
-    "TR-1.network-allowlist",
-    needs={"exec", "network:allowlist", "hook:listener"},
-    kind=Kind.CLAIM,
-    each_spec=True,
+    "TR-1.network-deny-udp", needs=_network("deny", "hook:listener"), kind=Kind.CLAIM,
+    each_spec=True, deadline_s=60,
+)  # fmt: skip
+async def network_deny_udp(case: Case) -> None:
+    """deny: no datagram comes out, not even a question for a name's address."""
+    with listening("udp", address_of(case)) as listener:
+        await held(case, listener, address_of(case), "127.0.0.1", means="udp")
+
+
+@check(
+    "TR-1.network-deny-ipv6", needs=_network("deny"), kind=Kind.CLAIM, each_spec=True,
     deadline_s=60,
-)
+)  # fmt: skip
+async def network_deny_ipv6(case: Case) -> None:
+    """deny: IPv6 is denied as IPv4 is."""
+    with listening("tcp", "::1") as listener:
+        await held(case, listener, "::1")
+
+
+@check(
+    "TR-1.network-deny-unix", needs=_network("deny"), kind=Kind.CLAIM, each_spec=True,
+    deadline_s=60,
+)  # fmt: skip
+async def network_deny_unix(case: Case) -> None:
+    """deny: no Unix socket of ours is reached, be it a file or a name in the kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # noqa: PTH101 - at once
+        for address in (f"{folder}/socket", f"@{case.name('abstract-')}"):
+            with listening("unix", address) as listener:
+                await held(case, listener, address, means="unix")
+
+
+@check(
+    "TR-1.network-allowlist", needs=_network("allowlist", "hook:listener"), kind=Kind.CLAIM,
+    each_spec=True, deadline_s=60,
+)  # fmt: skip
 async def network_allowlist(case: Case) -> None:
     """allowlist: an address that is on no list is not reached."""
-    with listening(address_of(case)) as listener:
-        before = listener.callers
-        for address in dict.fromkeys((address_of(case), "127.0.0.1")):
-            equal(await attempt(case, address, listener.port), b"refused", f"TCP to {address}")
-        equal(listener.callers, before, "callers that our listener saw")
-    case.evidence["allowed hosts"] = "not tried: they are not ours"
+    with listening("tcp", address_of(case)) as listener:
+        await held(case, listener, address_of(case), "127.0.0.1")
+    with listening("udp", address_of(case)) as listener:
+        await held(case, listener, address_of(case), "127.0.0.1", means="udp")
 
 
 @check(
-    "TR-1.network-allow",
-    needs={"exec", "network:allow", "hook:listener"},
-    kind=Kind.CLAIM,
-    each_spec=True,
-    deadline_s=60,
-)
+    "TR-1.network-allowlist-allowed", needs=_network("allowlist", "hook:listener"),
+    kind=Kind.CLAIM, each_spec=True, deadline_s=90,
+)  # fmt: skip
+async def network_allowlist_allowed(case: Case) -> None:
+    """allowlist: a host that is on the list is reached, on port 80."""
+    hosts = [str(host) for host in case.pinned.spec.containment.network.allowed_hosts or ()]
+    if "localhost" not in hosts:
+        raise Inconclusive(f"none of the hosts allowed is ours to listen on: {', '.join(hosts)}")
+    with listening("tcp", address_of(case), 80) as listener:
+        before = listener.callers
+        equal(await attempt(case, "localhost", 80), b"reached", "TCP to a host on the list")
+        require(listener.seen(before + 1), "the guest says it got through; nobody came")
+
+
+@check(
+    "TR-1.network-allow", needs=_network("allow", "hook:listener"), kind=Kind.CLAIM,
+    each_spec=True, deadline_s=60,
+)  # fmt: skip
 async def network_allow(case: Case) -> None:
     """allow: a listener of ours is reached from inside."""
-    with listening(address_of(case)) as listener:
+    with listening("tcp", address_of(case)) as listener:
         before = listener.callers
         equal(await attempt(case, address_of(case), listener.port), b"reached", "TCP to a listener")
         require(listener.seen(before + 1), "the guest says it got through; nobody came")
 
 
 @check(
-    "TR-1.network-unenforced",
-    needs={"exec", "!cap:network_enforced", "hook:listener"},
-    kind=Kind.CLAIM,
-    each_spec=True,
-    deadline_s=60,
-)
+    "TR-1.network-unenforced", needs={"exec", "!cap:network_enforced", "hook:listener"},
+    kind=Kind.CLAIM, each_spec=True, deadline_s=60,
+)  # fmt: skip
 async def network_unenforced(case: Case) -> None:
     """Without network_enforced the mode is allow, and a listener of ours is reached."""
     equal(str(case.pinned.spec.containment.network.mode), "allow", "the network mode (RS-9)")
-    with listening(address_of(case)) as listener:
+    with listening("tcp", address_of(case)) as listener:
         equal(await attempt(case, address_of(case), listener.port), b"reached", "TCP to a listener")
 
 
@@ -197,7 +189,7 @@ async def _out_of_reach(case: Case, folders: list[Path]) -> None:
 async def level_isolated(case: Case) -> None:
     """isolated: the host's files, processes and loopback are not visible at all."""
     await _out_of_reach(case, [Path(tempfile.gettempdir()), Path.home(), Path("/var/tmp")])  # noqa: S108
-    with listening("127.0.0.1") as listener:
+    with listening("tcp", "127.0.0.1") as listener:
         try:
             answer = await attempt(case, "127.0.0.1", listener.port)
         except Inconclusive as exc:

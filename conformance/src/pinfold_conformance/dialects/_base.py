@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
-__all__ = ["Dialect", "How"]
+__all__ = ["QUESTION", "Dialect", "How", "Means"]
+
+Means = Literal["tcp", "udp", "unix"]
+
+#: A DNS question: the address of pinfold.invalid.
+QUESTION: Final = (
+    b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07pinfold\x07invalid\x00\x00\x01\x00\x01"
+)
 
 
 class How(StrEnum):
@@ -179,8 +186,12 @@ class Dialect(ABC):
         """Exchange two names without end, appending one byte to a file for each exchange."""
 
     @abstractmethod
-    def connect(self, address: str, port: int) -> str:
-        """Write `reached` when a TCP connection is made, `refused` when not, `no tool`."""
+    def connect(self, address: str, port: int, means: Means = "tcp") -> str:
+        """Write `reached` when there is an answer or a connection, `refused` when not, `no tool`.
+
+        Over udp `QUESTION` is sent. A Unix socket's address is its path, or `@` and its name in
+        the kernel; it has no port.
+        """
 
     @abstractmethod
     def packages(self) -> str:

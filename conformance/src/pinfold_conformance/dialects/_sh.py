@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from pinfold_conformance.dialects._base import Dialect, How
+from pinfold_conformance.dialects._base import QUESTION, Dialect, How, Means
 
 __all__ = ["Sh"]
 
@@ -183,27 +183,31 @@ class Sh(Dialect):
             f"else while :; do mv {a} {a}.t; mv {b} {a}; mv {a}.t {b}; printf x >> {n}; done; fi"
         )
 
-    def connect(self, address: str, port: int) -> str:
-        python = f"import socket; socket.create_connection(({address!r}, {port}), 3).close()"
-        return (
-            "if command -v python3 >/dev/null 2>&1; then "
-            f"python3 -c {shlex.quote(python)} >/dev/null 2>&1 && echo reached || echo refused; "
-            "elif command -v nc >/dev/null 2>&1; then "
-            f"nc -w 3 {address} {port} </dev/null >/dev/null 2>&1 && echo reached "
-            "|| echo refused; "
-            "elif command -v curl >/dev/null 2>&1; then "
-            f"curl -s -m 3 -o /dev/null http://{address}:{port}/ && echo reached "
-            "|| echo refused; "
-            "elif command -v wget >/dev/null 2>&1; then "
-            f"wget -q -T 3 -O /dev/null http://{address}:{port}/ && echo reached "
-            "|| echo refused; "
-            "elif command -v bash >/dev/null 2>&1; then "
-            f"m=$(LC_ALL=C timeout 3 bash -c ': </dev/tcp/{address}/{port}' 2>&1); "
-            # A bash that was built without it looks for a file of that name.
-            "case $?:$m in 0:*) echo reached;; *'No such file'*) echo 'no tool';; "
-            "*) echo refused;; esac; "
-            "else echo 'no tool'; fi"
+    def connect(self, address: str, port: int, means: Means = "tcp") -> str:
+        told = ">/dev/null 2>&1 && echo reached || echo refused; "
+        perl = "perl -MIO::Socket::IP -MIO::Socket::UNIX -e"
+        script = (
+            f"if command -v python3 >/dev/null 2>&1; then "
+            f"python3 -c {shlex.quote(_python(address, port, means))} {told}"
+            f"elif {perl} 1 2>/dev/null; then "
+            f"{perl} {shlex.quote(_perl(address, port, means))} {told}"
         )
+        if means == "tcp" and ":" not in address:  # a tool that lacks the means refuses, and lies
+            script += (
+                "elif command -v nc >/dev/null 2>&1; then "
+                f"nc -w 3 {address} {port} </dev/null {told}"
+                "elif command -v curl >/dev/null 2>&1; then "
+                f"curl -s -m 3 -o /dev/null http://{address}:{port}/ {told}"
+                "elif command -v wget >/dev/null 2>&1; then "
+                f"wget -q -T 3 -O /dev/null http://{address}:{port}/ {told}"
+            )
+        elif means == "udp":
+            script += (
+                "elif nc --help 2>&1 | grep -q -e ' -u'; then "
+                f"[ \"$(printf '{_octal(QUESTION)}' | nc -u -w 3 {address} {port} 2>/dev/null "
+                f'| head -c 1 | wc -c)" -gt 0 ] {told}'
+            )
+        return script + "else echo 'no tool'; fi"
 
     def packages(self) -> str:
         return (
@@ -234,3 +238,31 @@ class Sh(Dialect):
     @property
     def probe(self) -> tuple[str, bytes]:
         return "printf '%s-%s' \"$((6*7))\" sh", b"42-sh"
+
+
+def _python(address: str, port: int, means: Means) -> str:
+    if means == "unix":
+        family, place = "AF_UNIX", repr(address.replace("@", "\0", 1))
+    else:
+        family = "AF_INET6" if ":" in address else "AF_INET"
+        place = repr((address, port))
+    kind = "SOCK_DGRAM" if means == "udp" else "SOCK_STREAM"
+    ask = f"s.send({QUESTION!r}); s.recv(512)" if means == "udp" else ""
+    return (
+        f"import socket; s = socket.socket(socket.{family}, socket.{kind}); s.settimeout(3); "
+        f"s.connect({place}); {ask}"
+    )
+
+
+def _perl(address: str, port: int, means: Means) -> str:
+    if means == "unix":
+        path = address.replace("@", "\\0", 1)
+        return f'exit(IO::Socket::UNIX->new(Peer => "{path}") ? 0 : 1)'
+    made = f'IO::Socket::IP->new(PeerHost => "{address}", PeerPort => {port}, Timeout => 3'
+    if means == "tcp":
+        return f"exit({made}) ? 0 : 1)"
+    question = "".join(f"\\x{byte:02x}" for byte in QUESTION)
+    return (
+        f'alarm 3; my $s = {made}, Proto => "udp") or exit 1; $s->send("{question}"); '
+        "my $d; $s->recv($d, 512); exit(length $d ? 0 : 1)"
+    )

@@ -14,7 +14,7 @@ import os
 from typing import Literal
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from pinfold_conformance.dialects._base import Dialect, How
+from pinfold_conformance.dialects._base import Dialect, How, Means
 
 __all__ = ["Toy", "decode", "encode"]
 
@@ -147,8 +147,8 @@ class Toy(Dialect):
     def swap(self, first: str, second: str, count_to: str) -> str:
         return _line("swap", first, second, count_to)
 
-    def connect(self, address: str, port: int) -> str:
-        return _line("connect", address, str(port))
+    def connect(self, address: str, port: int, means: Means = "tcp") -> str:
+        return _line("connect", address, str(port), means)
 
     def packages(self) -> str:
         return "out no"

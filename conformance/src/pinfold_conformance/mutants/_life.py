@@ -373,6 +373,37 @@ class LetsThrough(BugToy):
         return await super().exec(request, sink)
 
 
+@mutant("TR-1.network-deny-udp")
+class LetsQuestionsOut(BugToy):
+    """deny lets a datagram through."""
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        self.body.network = request.shell is not None and request.shell.endswith(" udp")
+        return await super().exec(request, sink)
+
+
+def _reached(result: ExecResult) -> ExecResult:
+    if result.stdout != b"refused\n":
+        return result
+    return attrs.evolve(result, stdout=b"reached\n", stdout_total=8)
+
+
+@mutant("TR-1.network-deny-ipv6")
+class ForgetsSix(BugInstance):
+    """deny is kept for IPv4 alone."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return _reached(result) if "::1" in (request.shell or "") else result
+
+
+@mutant("TR-1.network-deny-unix")
+class SharesAbstractNames(BugInstance):
+    """The host's Unix sockets with names in the kernel are reached."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return _reached(result) if "@abstract-" in (request.shell or "") else result
+
+
 @mutant("TR-1.network-allow")
 class HoldsBack(BugToy):
     """allow lets nothing through."""

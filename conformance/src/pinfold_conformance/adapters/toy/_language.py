@@ -23,7 +23,7 @@ from pinfold_conformance.adapters.toy._kernel import (
     Wait,
 )
 from pinfold_conformance.adapters.toy._world import Dir, Fifo, File, Link, World, drop, put
-from pinfold_conformance.dialects._base import How
+from pinfold_conformance.dialects._base import QUESTION, How
 from pinfold_conformance.dialects._toy import decode
 
 if TYPE_CHECKING:
@@ -466,7 +466,12 @@ def _connect(shell: Shell, words: list[bytes], process: Process) -> None:
     try:
         if words[0] != HOST:  # the host's own loopback is not visible
             raise OSError
-        socket.create_connection(("127.0.0.1", int(words[1])), 1).close()
+        kind = socket.SOCK_DGRAM if words[2] == b"udp" else socket.SOCK_STREAM
+        with socket.socket(socket.AF_INET, kind) as caller:
+            caller.settimeout(1)
+            caller.connect(("127.0.0.1", int(words[1])))
+            caller.send(QUESTION)
+            caller.recv(512)
         shell.stdout.put(b"reached\n")
     except OSError:
         shell.stdout.put(b"refused\n")
