@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 #: Checks that can't be made, by lane, with what the lane lacks.
 INCONCLUSIVE = {
     "docker": {
+        "TR-1.network-deny-udp": "busybox has no tool for it; the lane docker-debian has",
         "TR-1.network-deny-ipv6": "busybox has no tool for it; the lane docker-debian has",
         "TR-1.network-deny-unix": "busybox has no tool for it; the lane docker-debian has",
     },

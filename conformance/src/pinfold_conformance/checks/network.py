@@ -84,14 +84,20 @@ async def network_deny_ipv6(case: Case) -> None:
         await held(case, listener, "::1")
 
 
+@contextmanager
+def _open_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @check(
     "TR-1.network-deny-unix", needs=_network("deny"), kind=Kind.CLAIM, each_spec=True,
     deadline_s=60,
 )  # fmt: skip
 async def network_deny_unix(case: Case) -> None:
     """deny: no Unix socket of ours is reached, be it a file or a name in the kernel."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # noqa: PTH101 - at once
+    with _open_folder() as folder:
         for address in (f"{folder}/socket", f"@{case.name('abstract-')}"):
             with listening("unix", address) as listener:
                 await held(case, listener, address, means="unix")
