@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("client")
 LANES = ["docker", "docker-debian"]
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", LANES)
 def test_a_lane_keeps_the_contract(name):
     held_to(name, "remote")
