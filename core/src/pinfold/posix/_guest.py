@@ -78,6 +78,9 @@ class Guest(ABC):
     ) -> Process:
         """Start a program in a process group (better: a session) of its own.
 
+        Every signal is at its default and none is blocked: whatever is ignored in the process that
+        spawns would stay ignored in the command, past all that a shell can do about it.
+
         Args:
             argv: passed exactly, as bytes: str with surrogateescape. Never through a shell that
                 would read it; where the transport has one in between, all is quoted.

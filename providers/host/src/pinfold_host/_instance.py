@@ -177,7 +177,7 @@ async def take_local(place: Place, ref: InstanceRef, spec: ResolvedSpec, ctx: Co
     guest = LocalGuest(
         roots=held.roots,
         env={"PATH": _PATH, **_passed(options)},
-        rlimits=options.rlimits,
+        rlimits=options.rlimits.by_resource(),
         drain=held.drain,
         is_ending=lambda: place.is_ending,
     )

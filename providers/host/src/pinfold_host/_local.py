@@ -20,10 +20,10 @@ from pinfold.errors import Internal, TooLarge, Unavailable
 from pinfold.posix import SupervisedProcess, SupervisingGuest, TerminalGuest
 from pinfold.provider import Terminal, TerminalSize
 from pinfold.spec import RETURN_GRACE_SECONDS, TreeKill
+from pinfold_host import _starter
 from pinfold_host._beneath import Roots
 from pinfold_host._errors import lost, typed
 from pinfold_host._linux import O_PATH
-from pinfold_host._options import Rlimits
 from pinfold_host._process import (
     Child,
     Ended,
@@ -44,7 +44,6 @@ COOKIE: Final = "PINFOLD_EXEC"
 _NOT_FOUND: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NOT_RUNNABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR})
 _F_GETPATH: Final = 50
-_OPEN_TERMINAL: Final = 'exec <"$0" >"$0" 2>&1; exec "$@"'
 
 
 class LocalGuest(SupervisingGuest, TerminalGuest):
@@ -53,7 +52,7 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
     Args:
         roots: where a cwd may lie, the workspace first; paths are the caller's.
         env: the default environment, all of it.
-        rlimits: what each command is limited to.
+        rlimits: what each command is limited to, by their names in the resource module.
         drain: reads on for jobs that outlive their exec.
         is_ending: the instance has been, or is being, removed.
     """
@@ -63,13 +62,13 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         *,
         roots: Roots,
         env: Mapping[str, str],
-        rlimits: Rlimits,
+        rlimits: Mapping[str, int],
         drain: Drain,
         is_ending: Callable[[], bool],
     ) -> None:
         self._roots = roots
         self._env = dict(env)
-        self._rlimits = rlimits
+        self._rlimits = dict(rlimits)
         self._drain = drain
         self._is_ending = is_ending
         self._finds_marked = can_find_marked()
@@ -97,9 +96,7 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         master, slave = os.openpty()
         try:
             set_size(master, size)
-            # The first terminal that a session's leader opens becomes its own.
-            opener = ["/bin/sh", "-c", _OPEN_TERMINAL, os.ttyname(slave)]
-            child = self._start([*opener, *argv], env, cwd, [slave] * 3)
+            child = self._start(argv, env, cwd, [slave] * 3, terminal=True)
         except BaseException:
             os.close(master)
             raise
@@ -113,19 +110,23 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         env: Mapping[str, str],
         cwd: PurePosixPath,
         streams: Sequence[int],
+        *,
+        terminal: bool = False,
     ) -> Child:
         whole = {**self._env, COOKIE: secrets.token_hex(16), **env}
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in whole.items()}
+        todo = _starter.words(self._rlimits, terminal=terminal)
         with contextlib.ExitStack() as stack:
             place = self._cwd(cwd, stack)
             try:
                 if not argv[0]:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 popen = subprocess.Popen(
-                    [os.fsencode(word) for word in self._rlimits.wrap(argv)],
+                    _starter.command(todo, [os.fsencode(word) for word in argv], variables),
                     stdin=streams[0],
                     stdout=streams[1],
                     stderr=streams[2],
-                    env={os.fsencode(k): os.fsencode(v) for k, v in whole.items()},
+                    env=variables,
                     cwd=place,
                     start_new_session=True,
                     umask=0o022,

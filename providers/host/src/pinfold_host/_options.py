@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import attrs
 
 __all__ = ["HostOptions", "Rlimits"]
-
-_BLOCK: Final = 512  # ulimit -f
-_KIB: Final = 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -41,26 +35,6 @@ class Rlimits:
             "RLIMIT_NPROC": self.processes,
         }
         return {name: value for name, value in pairs.items() if value is not None}
-
-    def wrap(self, argv: Sequence[str]) -> Sequence[str]:
-        """Return argv with a shell in front that sets the limits, where there are any."""
-        flags = {
-            "-t": self.cpu_seconds,
-            "-v": _per(self.address_space_bytes, _KIB),
-            "-f": _per(self.file_bytes, _BLOCK),
-            "-n": self.open_files,
-            "-p": self.processes,
-        }
-        words = [f"ulimit {flag} {value}" for flag, value in flags.items() if value is not None]
-        if not words:
-            return argv
-        script = " && ".join(words).replace("ulimit -p", "limit_processes")
-        other = 'limit_processes() { ulimit -p "$1" 2>/dev/null || ulimit -u "$1"; }; '
-        return ["/bin/sh", "-c", f'{other}{script} && exec "$@"', "sh", *argv]
-
-
-def _per(value: int | None, unit: int) -> int | None:
-    return None if value is None else value // unit
 
 
 @attrs.frozen(kw_only=True)

@@ -42,7 +42,7 @@ case $(rm --version) in *GNU*) has rm-by-descriptor ;; esac
 command time -o a -f '' sh -c 'kill -9 $$'
 read -r answer <a
 [ "$answer" = 'Command terminated by signal 9' ] && has time
-if env --default-signal=INT,QUIT true; then
+if env --default-signal true; then
   (exit 137) &
   wait
   jobs >a

@@ -24,7 +24,7 @@ case $witness in
     # A handler: a command that signals its group must not end us. Children get the default back.
     trap : HUP INT QUIT USR1 USR2 ALRM TERM
     # The slot is read back: say where our part begins.
-    $session env --default-signal=INT,QUIT -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
+    $session env --default-signal -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
     say started $!
     exec 5<&-
     while :; do
