@@ -6,7 +6,7 @@ write first, a check by realpath and then the use: it must lose the same race.
 """
 
 import contextlib
-import itertools
+import math
 import mmap
 import os
 import stat
@@ -199,8 +199,8 @@ FAMILIES = {
     "scan": lambda a, _n: _scan(a),
     "restore": lambda a, _n: a.instance.tree.restore(PLAN),
 }
-#: Those that start a process or look at a whole tree take longer, and get fewer tries.
-SLOW = {"cwd", "scan", "restore", "remove"}
+#: Those that start a process or look at a whole tree take longer: their tries at night.
+SLOW = {"cwd": 3_000, "scan": 5_000, "restore": 500, "remove": 20_000}
 
 
 async def _download(arena, path):
@@ -214,59 +214,56 @@ async def _scan(arena):
 
 
 async def attack(arena, name: str, tries: int, seconds: float) -> tuple[int, int]:
-    """Run a family under fire; return how many tries there were, and how many went through."""
+    """Run a family under fire; return how many tries there were, and how many went through.
+
+    However slow the machine is, there are some tries, and some swaps during them.
+    """
     call = FAMILIES[name]
     before = fingerprint(arena.outside)
     deadline, swaps = time.monotonic() + seconds, arena.swaps
     made = through = 0
-    for number in itertools.count():
-        enough = number >= tries or time.monotonic() > deadline
-        if enough and (arena.swaps - swaps > 200 or time.monotonic() > deadline + 20):
-            break
+    while (made < tries and time.monotonic() < deadline) or made < 20 or arena.swaps - swaps < 200:
         made += 1
         try:
-            said = await call(arena, number)
+            said = await call(arena, made)
         except PinfoldError:
             pass
         else:
             through += 1
-            assert b"canary" not in repr(said).encode(), (name, number)
+            assert b"canary" not in repr(said).encode(), (name, made)
             if hasattr(said, "stdout"):
                 assert b"canary" not in said.stdout
-        if number % 20 == 0:
+        if made % 20 == 0:
             arena.lay_out()
-            assert fingerprint(arena.outside) == before, (name, number)
+            assert fingerprint(arena.outside) == before, (name, made)
     assert fingerprint(arena.outside) == before, name
     return made, through
-
-
-TRIES = {"openat2": (20_000, 3.0), "walk": (1_000, 1.0)}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_no_race_is_lost(arena, way, name):
     """FS-2: 3 s or 20,000 tries of each family; 1,000 where the kernel resolves no paths for us."""
-    tries, seconds = TRIES[way]
-    await _hold(arena, name, tries, min(seconds, 1.0) if name in SLOW else seconds)
+    seconds = 1.0 if name in SLOW or way == "walk" else 3.0
+    await _hold(arena, name, 20_000 if way == "openat2" else 1_000, seconds)
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", FAMILIES)
 async def test_no_race_is_lost_in_a_hundred_thousand_tries(arena, way, name):
-    """FS-2."""
-    del way
-    await _hold(arena, name, 10_000 if name in SLOW else 100_000, 600)
+    """FS-2: fewer of those that start a process or look at a whole tree, and without openat2."""
+    tries = SLOW.get(name, 100_000)
+    await _hold(arena, name, tries if way == "openat2" else tries // 5, math.inf)
 
 
 async def _hold(arena, name: str, tries: int, seconds: float) -> None:
     swaps = arena.swaps
     made, through = await attack(arena, name, tries, seconds)
-    swaps = arena.swaps - swaps
-    print(f"{name}: {made} tries, {through} through, {swaps} swaps")
-    assert swaps > 100, "control: there was an attack"
-    assert made > 10
+    report = f"{name}: {made} tries, {through} through, {arena.swaps - swaps} swaps"
+    print(report)
+    assert made >= tries or seconds < math.inf, report
     if name not in {"restore", "rename in", "rename out", "symlink"}:
-        assert through > 0, "control: it works now and then, in between the swaps"
+        assert through > 0, f"control: it works now and then, in between the swaps; {report}"
 
 
 async def test_a_check_before_the_use_loses_the_same_race(arena):
