@@ -7,6 +7,8 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
+pytest.register_assert_rewrite("tests.names")
+
 STRICT = os.environ.get("PINFOLD_TEST_STRICT") == "1"
 
 hypothesis.settings.register_profile("dev", deadline=None)

@@ -150,10 +150,13 @@ async def test_ex3_one_past_a_limit_is_too_large(box) -> None:
         {"argv": ["true", "x" * 131_072]},
         {"argv": ["true", *["x" * 100_000] * 30]},
         {"argv": ["true"], "stdin": b"x" * (16 * 1024 * 1024 + 1)},
-        {"argv": ["true"], "env": {"A": "x" * 131_071}},
+        {"argv": ["true"], "env": {"A": "x" * 131_070}},
     ):
-        with pytest.raises(TooLarge):
+        with pytest.raises(TooLarge) as raised:
             await box.instance.exec(ExecRequest(**request))
+        assert "env" not in request or "the variable A takes 131072 bytes" in str(raised.value)
+    whole = await box.sh('printf %s "$A" | wc -c', env={"A": "x" * 131_069})
+    assert int(whole.stdout) == 131_069, "control: just within the limit"
 
 
 async def test_ex4_a_timeout_kills_the_tree_and_keeps_the_output(box) -> None:

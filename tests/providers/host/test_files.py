@@ -25,6 +25,7 @@ from pinfold.errors import (
     TooLarge,
 )
 from pinfold.provider import FileType, TreeItem
+from tests.names import use_all
 from tests.providers.host.support import create, names, out, own, plant, run, sh, workspace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("way")]
@@ -234,46 +235,11 @@ async def test_links_in_a_circle_are_an_error_not_a_hang(instance, files):
             await call
 
 
-NAMES = [
-    "a b",
-    " ",
-    "'",
-    '"',
-    "$(touch pwned)",
-    ";",
-    "-rf",
-    "--",
-    "new\nline",
-    "*",
-    "?[x]",
-    "\\",
-    "~",
-    "äöü☃",
-    os.fsdecode(b"\xff\xfe"),
-    ".hidden",
-    "...",
-    "x" * 255,
-]
-
-
+@pytest.mark.parametrize("kind", [["asyncio", "openat2"], ["asyncio", "walk"]], ids="-".join)
 async def test_names_that_are_hostile_to_shells(instance, files):
     """FS-3: every operation, on each of them; nothing else comes to be."""
-    for name in NAMES:
-        path = f"/workspace/{name}"
-        await files.write(path, name.encode("utf-8", "surrogateescape"))
-        assert await files.read(path) == name.encode("utf-8", "surrogateescape")
-        assert (await files.stat(path)).path == PurePosixPath(path)
-        await files.chmod(path, 0o600)
-        await files.rename(path, path + "2" if len(name) < 255 else "/workspace/y")
-        await files.rename(path + "2" if len(name) < 255 else "/workspace/y", path)
-    assert [e.path.name for e in await files.list("/workspace")] == sorted(NAMES, key=os.fsencode)
-    for name in NAMES:
-        await files.remove(f"/workspace/{name}")
-        await files.make_directory(f"/workspace/{name}/{name}")
-        await files.symlink(f"/workspace/{name}/link", name)
-        assert (await files.stat(f"/workspace/{name}/link")).link == name
-        await files.remove(f"/workspace/{name}", recursive=True)
-    assert names(instance) == []
+    del files  # it says which way paths are resolved
+    await use_all(instance, workspace(instance))
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 65_536, 262_144, 262_145, 3_000_001])

@@ -221,7 +221,10 @@ async def argv_many(case: Case) -> None:
 
 @check("EX-11.limit", needs={"exec"})
 async def argv_limit(case: Case) -> None:
-    """An argument of the limit arrives; one byte more is too_large, and nothing is run."""
+    """An argument of the limit arrives; one byte more is too_large, and nothing is run.
+
+    A variable counts as the argument NAME=VALUE.
+    """
     limits = case.limits
     size = min(limits.argv_element_bytes, limits.argv_env_bytes - 4 * KIB)
     result = await case.run(*case.dialect.show_args("z" * size))
@@ -229,6 +232,10 @@ async def argv_limit(case: Case) -> None:
     over = limits.argv_element_bytes + 1
     with expect_raises(TooLarge, what=f"an argument of {over} bytes", effect=Effect.NONE):
         await case.run(*case.dialect.show_args("z" * over))
+    result = await case.sh(case.dialect.var("V"), env={"V": "z" * (size - 2)})
+    equal(len(result.stdout), size - 2, f"a variable of {size} bytes, name and all")
+    with expect_raises(TooLarge, what=f"a variable of {over} bytes", effect=Effect.NONE):
+        await case.sh(case.dialect.var("V"), env={"V": "z" * (over - 2)})
     piece, total = "z" * min(60_000, limits.argv_element_bytes), limits.argv_env_bytes
     with expect_raises(TooLarge, what=f"arguments of {total} bytes", effect=Effect.NONE):
         await case.run(*case.dialect.show_args(*[piece] * (total // len(piece) + 1)))

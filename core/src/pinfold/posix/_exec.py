@@ -11,7 +11,7 @@ import anyio
 import attrs
 from anyio.abc import ByteReceiveStream
 
-from pinfold.errors import OutcomeUnknown, PinfoldError, TooLarge
+from pinfold.errors import OutcomeUnknown, PinfoldError
 from pinfold.posix._call import CHUNK, Boundary, feed
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import SupervisedProcess
@@ -126,7 +126,6 @@ class ExecRunner:
     async def run(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         """Run one command; as `Instance.exec`."""
         check_exec(request, self._limits, self._layout.names, argv_bytes=self._features.argv_bytes)
-        self._check_variables(request)
         argv = request.argv or (self._shell, "-c", request.shell or "")
         env, dropped = guest_env(request, {"PINFOLD_WORKSPACE": str(self._layout.root)})
         command = Command(
@@ -168,18 +167,6 @@ class ExecRunner:
             env_dropped=dropped,
             generation=self._generation,
         )
-
-    def _check_variables(self, request: ExecRequest) -> None:
-        # The kernel takes each NAME=VALUE for one more argument.
-        limit = self._limits.argv_element_bytes
-        for name, value in request.env.items():
-            size = len(name) + 1 + len(value.encode("utf-8", "surrogateescape"))
-            if size > limit:
-                raise TooLarge(
-                    f"the variable {name} takes {size} bytes; this target takes at most {limit}",
-                    hint="put large data into a file",
-                    details={"size": size, "limit": limit},
-                )
 
     def _done(self) -> None:
         self.running -= 1

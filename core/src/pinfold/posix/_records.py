@@ -54,8 +54,8 @@ def from_stat(said: str) -> tuple[list[Record], str]:
         kind = _TYPES.get(bits & 0o170000, FileType.OTHER)
         link = None
         if kind is FileType.SYMLINK:
-            # 'NAME' -> 'TEXT', the quotes for busybox only
-            quote = 1 if rest.startswith("'") else 0
+            # 'NAME' -> 'TEXT', the quotes for busybox only; without them none begins like this
+            quote = 1 if rest.startswith(f"'{name}'") else 0
             start = quote + len(name) + quote + len(" -> ") + quote
             text = rest.encode("utf-8", "surrogateescape")[
                 len(rest[:start].encode("utf-8", "surrogateescape")) :

@@ -231,7 +231,11 @@ def check_exec(
     """
     if request.cwd is not WORKSPACE:
         guest_path(request.cwd, roots, what="cwd")
-    env_bytes = sum(len(k) + _size(v) + 2 for k, v in request.env.items()) if request.env else 0
+    env_bytes = 0
+    for name, value in request.env.items():
+        size = len(name) + 1 + _size(value)  # the kernel takes NAME=VALUE for one argument more
+        _at_most(f"the variable {name}", size, limits.argv_element_bytes)
+        env_bytes += size + 1
     words = request.argv if request.argv is not None else (request.shell or "",)
     sizes = [_size(word) for word in words]
     _at_most("one argument", max(sizes), limits.argv_element_bytes)

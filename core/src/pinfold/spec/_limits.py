@@ -50,7 +50,7 @@ class Limits:
     (contract section 1b, PR-3). One past a limit is `too_large`, before anything is sent.
 
     Attributes:
-        argv_element_bytes: the longest single argument.
+        argv_element_bytes: the longest single argument, and variable as NAME=VALUE.
         argv_env_bytes: all arguments and the environment together.
         stdin_bytes: what `stdin` of one exec may hold.
         read_bytes: what one `read` returns; larger files are streamed.

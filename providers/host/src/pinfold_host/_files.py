@@ -308,7 +308,7 @@ class DirectFiles(Files):
                             entries.append(_file_stat(place / entry.name, found, at))
             finally:
                 os.close(fd)
-        entries.sort(key=lambda entry: os.fsencode(entry.path.name))
+        entries.sort(key=lambda entry: entry.path.name)
         return entries
 
     def _remove(self, place: PurePosixPath, directory: Callable[[int, bytes], None]) -> None:
