@@ -157,6 +157,9 @@ LINKS: Final = {
     "nested": "dir/inner",
 }
 
+#: Those of them that are links to a link.
+LED: Final = ("first", "dir/inner")
+
 FILES: Final[dict[str, Act]] = {
     "read": _read, "range": _range, "download": _download, "write": _write, "upload": _upload,
     "chmod": _chmod,
@@ -199,18 +202,17 @@ async def plant(case: Case, field: Field, attack: Attack) -> None:
     Raises:
         Inconclusive: it could not.
     """
-    d, up = case.dialect, "../" * 16
-    text = attack.link.format(out=field.outside, up=up.removesuffix("/"))
-    leaf = text if text in ("first", "dir/inner") else f"{text}/canary"
+    d, out = case.dialect, field.outside
+    text = attack.link.format(out=out, up=("../" * 16).removesuffix("/"))
+    if text in LED:  # by way of another link
+        links = {text: out, f"{text}-leaf": f"{out}/canary", "link": text, "leaf": f"{text}-leaf"}
+    else:
+        links = {"link": text, "leaf": f"{text}/canary"}
+    old = [name for text in LED for name in (text, f"{text}-leaf")]
     done = await case.sh(
-        d.remove("link"), d.remove("leaf"), d.remove("first"), d.remove("dir/inner"),
-        d.remove("first-leaf"), d.remove("dir/inner-leaf"), d.remove("stolen"),
-        d.remove(f"{field.outside}/planted"), d.save(f"{field.outside}/canary", field.canary),
-        d.chmod(f"{field.outside}/canary", 0o644), d.save("plain", b"plain"),
-        d.link("first", field.outside), d.link("dir/inner", field.outside),
-        d.link("first-leaf", f"{field.outside}/canary"),
-        d.link("dir/inner-leaf", f"{field.outside}/canary"),
-        d.link("link", text), d.link("leaf", f"{leaf}-leaf" if leaf == text else leaf),
+        d.remove("link", "leaf", *old, "stolen", f"{out}/planted"),
+        d.save(f"{out}/canary", field.canary), d.chmod(f"{out}/canary", 0o644),
+        d.save("plain", b"plain"), *[d.link(name, text) for name, text in links.items()],
         cwd=field.scratch,
     )  # fmt: skip
     if done.exit_code != 0:

@@ -118,8 +118,8 @@ class Dialect(ABC):
         """Exit 0 when there is such a name (a dangling link counts), else 1."""
 
     @abstractmethod
-    def remove(self, path: str) -> str:
-        """Remove a file or a whole directory."""
+    def remove(self, *paths: str) -> str:
+        """Remove files and whole directories; those that are not there are no fault."""
 
     @abstractmethod
     def mkdir(self, path: str) -> str:

@@ -90,8 +90,8 @@ class Sh(Dialect):
     def exists(self, path: str) -> str:
         return f"[ -e {_path(path)} ] || [ -L {_path(path)} ]"
 
-    def remove(self, path: str) -> str:
-        return f"rm -rf {_path(path)}"
+    def remove(self, *paths: str) -> str:
+        return f"rm -rf {' '.join(map(_path, paths))}"
 
     def mkdir(self, path: str) -> str:
         return f"mkdir -p {_path(path)}"

@@ -96,8 +96,8 @@ class Toy(Dialect):
     def exists(self, path: str) -> str:
         return _line("exists", path)
 
-    def remove(self, path: str) -> str:
-        return _line("remove", path)
+    def remove(self, *paths: str) -> str:
+        return self.seq(*[_line("remove", path) for path in paths])
 
     def mkdir(self, path: str) -> str:
         return _line("mkdir", path)
