@@ -21,7 +21,9 @@ from pinfold_conformance._replay import replay
 from pinfold_conformance._sweep import sweep
 from pinfold_conformance._trace import NotATrace, Step, minimise
 from pinfold_conformance._trace import load as load_trace
+from pinfold_conformance._verdicts import signature_of
 from pinfold_conformance.adapters.toy import ToyLane, ToyProvider
+from pinfold_conformance.machines import MACHINES
 from pinfold_conformance.mutants import mutants
 from tests.conformance.support import REMOTE
 
@@ -256,14 +258,24 @@ async def test_minimising_ends_with_its_budget():
     assert len(small) >= 99
 
 
-def test_a_trace_is_replayed_on_any_target(bad, tmp_path):
-    report, form = bad
-    write(tmp_path, [report], [form])
+@pytest.mark.parametrize(
+    "bug", [pytest.param(one, id=one.name) for one in mutants() if one.kills[:8] == "machine."]
+)
+def test_a_failing_trace_is_minimised_saved_and_replayed_on_any_target(bug, tmp_path):
+    report = run(bug.lane(), Options(profile=REMOTE, only=(bug.kills,)))
+    outcome = report.by_id(bug.kills)
+    write(tmp_path, [report], [certificate(report, bug.lane().provider)])
     (file,) = (tmp_path / "traces").iterdir()
     trace = load_trace(file)
-    assert len(trace.steps) <= 6
-    assert replay(trace, mutant("machine.files").lane()).verdict is Verdict.FAIL
+    assert f"after {len(trace.steps)} of" in outcome.reason
+    assert 1 <= len(trace.steps) <= 8
+    again = replay(trace, bug.lane())
+    assert (again.verdict, trace.signature) == (Verdict.FAIL, signature_of(bug.kills, again.reason))
     assert replay(trace, ToyLane()).verdict is Verdict.PASS
+
+
+def test_every_machine_has_a_bug_whose_trace_is_replayed():
+    assert {f"machine.{name}" for name in MACHINES} <= {one.kills for one in mutants()}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import attrs
 import pytest
 
 from pinfold.cli import main
+from pinfold_conformance import _registry, all_checks
 from pinfold_conformance._template import FLAVOURS, NameInvalid, write_project
 
 REFERENCE = "pinfold_conformance.adapters.toy:ToyLane"
@@ -52,6 +54,16 @@ def test_a_lane_that_can_not_be_loaded_is_a_verdict(cli):
 def test_partial_exits_4(cli):
     code, stdout, _ = cli("conform", REFERENCE, "--only", "FS-2.race", "--no-attack")
     assert (code, "PARTIAL" in stdout) == (4, True)
+
+
+def test_a_fault_of_the_suite_itself_exits_3(cli, monkeypatch):
+    async def broken(case):
+        raise ZeroDivisionError("a bug of the suite")
+
+    one = next(one for one in all_checks() if one.id == "FS-3.ranges")
+    monkeypatch.setitem(_registry._registry, one.id, attrs.evolve(one, run=broken))
+    code, stdout, _ = cli("conform", REFERENCE, "--only", "FS-3.ranges")
+    assert (code, "engine-error" in stdout, "a bug of the suite" in stdout) == (3, True, True)
 
 
 @pytest.mark.parametrize(
