@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
 import time
-import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import anyio
 import attrs
 
-from pinfold.errors import NotFound, PinfoldError, Unimplemented
+from pinfold.errors import PinfoldError
 from pinfold.plugins import Catalog
 from pinfold.provider import Context, ExecRequest, InstanceStatus, Owner
 from pinfold.resolve import pin, resolve
 from pinfold.spec import CREATE_TIMEOUT_SECONDS, PinnedSpec, Spec
 from pinfold.testing import Lane
+from pinfold_conformance._blame import classify, told_of, where
 from pinfold_conformance._case import Case, Site
 from pinfold_conformance._expect import Inconclusive
 from pinfold_conformance._guard import GuardedInstance, Meter
-from pinfold_conformance._known import KnownFailure, apply
+from pinfold_conformance._known import apply
 from pinfold_conformance._ledger import Ledger
 from pinfold_conformance._needs import Need, judge
-from pinfold_conformance._profiles import PROFILES, Profile
+from pinfold_conformance._options import Options
+from pinfold_conformance._profiles import PROFILES
 from pinfold_conformance._registry import Check, Place, all_checks, find
 from pinfold_conformance._verdicts import Outcome, Report, Verdict
 from pinfold_conformance._worker import Overrun, Worker
-from pinfold_conformance.dialects import DIALECTS, Dialect
+from pinfold_conformance.dialects import DIALECTS
 
 __all__ = ["Options", "Planned", "Session"]
 
@@ -39,49 +38,6 @@ T = TypeVar("T")
 
 _GRACE_S: Final = 6.0  # to unwind after a deadline: longer, and the loop is given up
 _CLEANUP_S: Final = 15.0
-
-
-async def _no_connection(name: str) -> Any:
-    raise NotFound(f"no connection {name!r} is known to this run")
-
-
-@attrs.frozen(kw_only=True)
-class Options:
-    """How a run is made.
-
-    Attributes:
-        profile: how much to try.
-        only: patterns of checks; empty is all of the profile.
-        backend: asyncio or trio.
-        seed: of all that is random.
-        strict: underclaims fail.
-        attacks: break-out attempts are made, where the lane allows them.
-        scale: deadlines are multiplied by it.
-        patience: checks in a row that may end at their deadline before the rest is given up.
-        known: known failures.
-        other: a second lane, for what passes between two targets.
-        dialect: what the guest's shell speaks; None finds out.
-        catalog: the providers to resolve with; None makes one of the lane's own.
-        connect: resolves connections (PR-5).
-        ledger: folder in which the ledger is kept while the run lasts; None keeps none.
-        today: the day, for expiries.
-    """
-
-    profile: Profile = PROFILES["ci"]
-    only: tuple[str, ...] = ()
-    backend: str = "asyncio"
-    seed: int = 0
-    strict: bool = False
-    attacks: bool = True
-    scale: float = 1.0
-    patience: int = 5
-    known: tuple[KnownFailure, ...] = ()
-    other: Lane | None = None
-    dialect: Dialect | None = None
-    catalog: Catalog | None = None
-    connect: Callable[[str], Awaitable[Any]] = _no_connection
-    ledger: Path | None = None
-    today: dt.date = attrs.field(factory=dt.date.today)
 
 
 @attrs.frozen
@@ -278,7 +234,7 @@ class Session:
         except Overrun as exc:
             verdict, reason = Verdict.FAIL, str(exc)
         except Exception as exc:  # noqa: BLE001 - a bug of this module
-            verdict, reason = Verdict.ENGINE_ERROR, _where(exc)
+            verdict, reason = Verdict.ENGINE_ERROR, where(exc)
         return apply(
             Outcome(
                 check=check.id,
@@ -385,7 +341,7 @@ class Session:
                     return shared.failure or "there is no instance"
                 case.target = shared.instance
         except Exception as exc:  # noqa: BLE001 - whatever the adapter raises
-            return f"the target could not be made: {_told(exc)}"
+            return f"the target could not be made: {told_of(exc)}"
         return None
 
     async def _attempt(self, case: Case, number: int, deadline: float) -> tuple[Verdict, str]:
@@ -418,7 +374,7 @@ class Session:
             try:
                 shared.instance = await self._make(self.sites[number])
             except Exception as exc:  # noqa: BLE001 - whatever the adapter raises
-                shared.failure = f"the target could not be made: {_told(exc)}"
+                shared.failure = f"the target could not be made: {told_of(exc)}"
                 return shared
             await self._look(number, shared)
         elif clean and shared.instance is not None:
@@ -428,7 +384,7 @@ class Session:
             except Exception as exc:  # noqa: BLE001 - the lane's own code
                 await self._discard(number)
                 shared = await self._share(number)
-                shared.facts["reset"] = _told(exc)
+                shared.facts["reset"] = told_of(exc)
         return shared
 
     async def _look(self, number: int, shared: _Shared) -> None:
@@ -512,7 +468,7 @@ class Session:
                     await (other.provider if other and theirs else provider).destroy(ref, ctx)
                     self.ledger.forget(ref)
                 except Exception as exc:  # noqa: BLE001 - told in the report
-                    failures.append(f"{ref.id}: {_told(exc)}")
+                    failures.append(f"{ref.id}: {told_of(exc)}")
             strays = [ref.id for ref in await provider.list(owner, ctx)]
         if scope.cancelled_caught:
             return Verdict.FAIL, f"clean-up did not end within {self._cleanup_s:g} s"
@@ -567,41 +523,6 @@ class Session:
 
 _OMITTED = object()
 _HELD = (Verdict.PASS, Verdict.KNOWN_FAILURE, Verdict.NOT_CLAIMED)
-
-
-def classify(exc: BaseException) -> tuple[Verdict, str]:
-    """Say whose fault an exception of a check is."""
-    leaves = list(_leaves(exc))
-    for leaf in leaves:
-        if not isinstance(leaf, (AssertionError, PinfoldError, Inconclusive)):
-            return Verdict.ENGINE_ERROR, _where(leaf)
-    for leaf in leaves:
-        if isinstance(leaf, AssertionError):
-            return Verdict.FAIL, str(leaf) or "an assertion failed"
-        if isinstance(leaf, PinfoldError):
-            return Verdict.FAIL, f"unexpected {_told(leaf)}"
-    return Verdict.INCONCLUSIVE, str(leaves[0])
-
-
-def _leaves(exc: BaseException) -> Iterator[BaseException]:
-    if isinstance(exc, BaseExceptionGroup):
-        for inner in exc.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield exc
-
-
-def _told(exc: BaseException) -> str:
-    if isinstance(exc, Unimplemented):
-        return f"Unimplemented: {exc} (ER-3: only for what the descriptor says is absent)"
-    text = str(exc)
-    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
-
-
-def _where(exc: BaseException) -> str:
-    frames = traceback.extract_tb(exc.__traceback__)
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(exc).__name__}: {exc}{place}"
 
 
 def outcomes_of(

@@ -51,6 +51,7 @@ __all__ = [
     "BugTree",
     "Mutant",
     "Path",
+    "bug",
     "mutant",
     "mutants",
     "table",
@@ -136,9 +137,19 @@ def _build(cls: type[Any], lane: Lane) -> Lane:
 
 def mutants() -> tuple[Mutant, ...]:
     """Return every mutant."""
-    from pinfold_conformance.mutants import _exec, _files, _life, _sandbox, _tree
+    from pinfold_conformance.mutants import (
+        _exec,
+        _exec_calls,
+        _exec_time,
+        _files,
+        _files_paths,
+        _life,
+        _sandbox,
+        _tree,
+    )
 
-    del _exec, _files, _life, _sandbox, _tree  # imported for what they register
+    # Imported for what they register.
+    del _exec, _exec_calls, _exec_time, _files, _files_paths, _life, _sandbox, _tree
     return tuple(_registry.values())
 
 
@@ -366,6 +377,21 @@ class _MutatedToy(ToyProvider):
             fields = {field.name: getattr(made.tree, field.name) for field in attrs.fields(ToyTree)}
             made.tree = self._tree(**fields)
         return made
+
+
+def _instance(files: type[BugFiles]) -> type[BugInstance]:
+    """Return an instance class whose files have a bug."""
+    return type(files.__name__, (BugInstance,), {"files_class": files, "__doc__": files.__doc__})
+
+
+def bug(kills: str, *, strict: bool = False) -> Any:
+    """Register a class of files as a bug of whatever adapter."""
+
+    def register(files: type[BugFiles]) -> type[BugFiles]:
+        mutant(kills, strict=strict)(_instance(files))
+        return files
+
+    return register
 
 
 def table() -> str:
