@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "64f94237b5d767c5dd4740e47aca5c21c09ff7dfbab280c2b07f30fade95fa6b",
-    "x86_64": "c6204410f5ad1600e48b5eef6102a83bd3954f6692cb355a61ded3fc970a2826",
+    "aarch64": "687d19b4d93c903efe702c95c96a3ba5853f9090a2078f895f921869be04c048",
+    "x86_64": "df46cae6f32737ec71ba120a0d575aca72c29ed0cb48241f30319fc14b50ecfe",
 }

@@ -1,6 +1,7 @@
 """Runs a program as on a kernel that lacks some system calls: `old_kernel.py openat2,... PROGRAM ARGS`.
 
-A seccomp filter answers ENOSYS to them, here and in all that the program starts.
+A seccomp filter answers ENOSYS to them, here and in all that the program starts; for `openat2=kill`
+it kills whoever asks.
 """
 
 import ctypes
@@ -11,20 +12,23 @@ import sys
 
 NUMBERS = {"pidfd_open": 434, "close_range": 436, "openat2": 437, "fchmodat2": 452}  # any machine
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
-ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, MODE_FILTER = 38, 22, 2
 
 
-def filter_for(numbers: list[int]) -> bytes:
+def filter_for(names: list[str]) -> bytes:
     """The program that the kernel runs for each system call: four fields an instruction."""
     rows = [(LOAD, 0, 0, 0)]
-    rows += [(JUMP_IF_EQUAL, len(numbers) - at, 0, n) for at, n in enumerate(numbers)]
-    rows += [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
+    for each in names:
+        name, _, kill = each.partition("=")
+        answer = KILL if kill else ERRNO | errno.ENOSYS
+        rows += [(JUMP_IF_EQUAL, 0, 1, NUMBERS[name]), (RETURN, 0, 0, answer)]
+    rows += [(RETURN, 0, 0, ALLOW)]
     return b"".join(struct.pack("=HBBI", *row) for row in rows)
 
 
 def main(names: str, *argv: str) -> None:
-    code = filter_for([NUMBERS[name] for name in names.split(",")])
+    code = filter_for(names.split(","))
     held = ctypes.create_string_buffer(code, len(code))
     program = ctypes.create_string_buffer(struct.pack("HL", len(code) // 8, ctypes.addressof(held)))
     libc = ctypes.CDLL(None, use_errno=True)

@@ -39,6 +39,7 @@ struct job {
     struct report report;
     uint64_t counts[COUNTERS], give_up_at; /* when it began; 0: never */
     struct draft *draft;
+    int polled[4]; /* where control, in and out stand in what is polled, or -1 */
 };
 
 struct session session;
@@ -790,16 +791,24 @@ static void send_end(struct job *j) {
 
 /* --- the loop's part --------------------------------------------------------------------- */
 
+/* Only what is open: the kernel refuses to poll for more than it lets us have open. */
 size_t session_poll(struct pollfd *fds) {
     size_t n = 0;
     for (size_t i = 0; i < job_count; i++) {
         struct job *j = jobs[i];
-        fds[n++] = (struct pollfd){j->control, POLLIN, 0};
-        fds[n++] = (struct pollfd){j->in >= 0 && j->queue.len ? j->in : -1, POLLOUT, 0};
-        for (int k = 0; k < 2; k++)
-            fds[n++] = (struct pollfd){wants_output(&j->out[k]) ? j->out[k].fd : -1, POLLIN, 0};
+        int wanted[] = {j->control, j->queue.len ? j->in : -1,
+                        wants_output(&j->out[0]) ? j->out[0].fd : -1,
+                        wants_output(&j->out[1]) ? j->out[1].fd : -1};
+        for (int k = 0; k < 4; k++) {
+            j->polled[k] = wanted[k] < 0 ? -1 : (int)n;
+            if (wanted[k] >= 0) fds[n++] = (struct pollfd){wanted[k], k == 1 ? POLLOUT : POLLIN, 0};
+        }
     }
     return n;
+}
+
+static bool is_ready(const struct job *j, const struct pollfd *fds, int which) {
+    return j->polled[which] >= 0 && fds[j->polled[which]].revents;
 }
 
 static void kill_strays(void) {
@@ -818,17 +827,17 @@ void session_step(const struct pollfd *fds) {
     size_t known = job_count; /* jobs only come at the end, and go below */
     uint64_t now = now_us();
     bool strays = false;
-    for (size_t i = 0; i < known && fds; i++, fds += 4) {
+    for (size_t i = 0; i < known && fds; i++) {
         struct job *j = jobs[i];
         bool had = j->control >= 0;
-        if (fds[0].revents && j->control >= 0) {
+        if (is_ready(j, fds, 0) && j->control >= 0) {
             if (j->op == EXEC) hear_supervisor(j);
             else hear_worker(j);
         }
         if (had && j->op == EXEC && j->control < 0 && !j->all_gone) strays = true;
-        if (fds[1].revents) pass_input(j);
+        if (is_ready(j, fds, 1)) pass_input(j);
         for (int k = 0; k < 2; k++)
-            if (fds[2 + k].revents) pass_output(j, k);
+            if (is_ready(j, fds, 2 + k)) pass_output(j, k);
     }
     for (size_t i = known; i--;) {
         struct job *j = jobs[i];

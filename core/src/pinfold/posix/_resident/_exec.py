@@ -247,21 +247,25 @@ async def _feed(stream: Stream, stdin: bytes, sink: Sink | None) -> None:
         if not rest and not over:
             over = True
             stream.end_input()
-        if sink is not None:
-            await _deliver(stream, sink)
+        if sink is not None and await _deliver(stream, sink):
+            continue  # while the sink took its time more may have come, and all credit be used up
         if stream.ended:
             return
         with suppress(PinfoldError):  # `_ending` says it
             await stream.moved()
 
 
-async def _deliver(stream: Stream, sink: Sink) -> None:
+async def _deliver(stream: Stream, sink: Sink) -> bool:
+    """Pass on what has come; whether there was anything."""
+    found = False
     for index in (1, 2):
         data = stream.take(index)
         for at in range(0, len(data), _SINK_BYTES):
             await sink(_NAMES[index - 1], data[at : at + _SINK_BYTES])
         if data:
+            found = True
             stream.return_credit(index, len(data))
+    return found
 
 
 class _Output(ByteReceiveStream):

@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 import attrs
 
+from pinfold.errors import PinfoldError
 from pinfold.posix._guest import Guest, Process
 from pinfold.posix._resident._session import Connector, Link, Session
 from pinfold.posix._resident._wire import Malformed
@@ -154,6 +155,7 @@ async def start(
     argv = [shell, "-c", _SCRIPT, "pinfold", name, purge, *folders]
     process = await guest.spawn(argv, {}, PurePosixPath("/"))
     link = _ProcessLink(process)
+    folder = ""
     try:
         with anyio.fail_after(_START_SECONDS):
             machine, folder = await _first_line(process)
@@ -170,6 +172,11 @@ async def start(
         with anyio.move_on_after(_START_SECONDS, shield=True):
             await process.signal(9)
             await link.aclose()
+            if folder:  # what is not our helper leaves it there
+                with suppress(PinfoldError):
+                    process = await guest.spawn(["rm", "-rf", folder], {}, PurePosixPath("/"))
+                    await process.wait()
+                    await process.aclose()
         if isinstance(exc, TimeoutError):
             raise NoHelper(f"the helper did not start within {_START_SECONDS:g} seconds") from exc
         if isinstance(exc, Malformed):
