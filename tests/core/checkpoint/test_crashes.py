@@ -118,7 +118,7 @@ def histories():
 
 NIGHTLY = settings().max_examples > 100
 # Each example is several processes' work.
-FEWER = settings(max_examples=300 if NIGHTLY else 30, suppress_health_check=[HealthCheck.too_slow])
+FEWER = settings(max_examples=150 if NIGHTLY else 30, suppress_health_check=[HealthCheck.too_slow])
 # How many deaths there are: of each operation, in both kinds of store, and by drawn schedules.
 # Each test counts its own.
 OF_EACH = (
@@ -134,6 +134,7 @@ def test_there_are_as_many_kill_points_as_were_promised():
     assert 2 * sum(OF_EACH.values()) + SCHEDULED >= (1_000 if NIGHTLY else 150)
 
 
+@pytest.mark.timeout(900 if NIGHTLY else 240)
 def test_whatever_dies_whenever_nothing_acknowledged_is_lost(histories):
     """Processes die one after the other, each somewhere; then everything still works."""
     deaths = 0
@@ -143,8 +144,8 @@ def test_whatever_dies_whenever_nothing_acknowledged_is_lost(histories):
         st.sampled_from(["rename", "copy"]),
         st.lists(
             st.tuples(st.sampled_from(list(OPERATIONS)), st.integers(0, 60)),
-            min_size=1,
-            max_size=4,
+            min_size=6 if NIGHTLY else 1,
+            max_size=8 if NIGHTLY else 4,
         ),
     )
     def holds(moves, schedule):
@@ -164,6 +165,7 @@ def test_whatever_dies_whenever_nothing_acknowledged_is_lost(histories):
     assert deaths >= SCHEDULED
 
 
+@pytest.mark.timeout(900 if NIGHTLY else 240)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("moves", ["rename", "copy"])
 def test_every_single_step_may_be_the_last(name, moves, histories):
@@ -241,6 +243,7 @@ ACTS = [
 ]
 
 
+@pytest.mark.timeout(900 if NIGHTLY else 240)
 @FEWER
 @given(
     st.sampled_from(["rename", "copy"]),
