@@ -9,6 +9,8 @@ ENGINE := $(BIN)/python -m tools.docker_engine
 PROFILE ?= remote
 DISTS  := core helper conformance providers/bashkit providers/docker providers/host
 READY  := $(VENV)/.ready
+# The peers that the benchmarks measure are many packages: they have a venv of their own.
+PEERS  := .venv-bench
 
 # What is type checked; folders that are still to come are left out.
 SOURCES := $(DISTS:%=%/src)
@@ -61,8 +63,14 @@ conform: venv system  ## the suite on every lane found; certificates and a page 
 	$(ENGINE) $(BIN)/pinfold conform --all --profile $(PROFILE) --out build/conformance \
 		--known tests/conformance/known-failures.toml || [ $$? -eq 4 ]
 
-bench: venv system  ## ratios against the raw floor and peers, as JSON
-	$(ENGINE) $(BIN)/python -m bench
+$(PEERS)/.ready: bench/requirements.txt $(READY)
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r bench/requirements.txt
+	$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(DISTS:%=-e %)
+	@touch $@
+
+bench: $(PEERS)/.ready system  ## ratios against the raw floor and peers, as JSON
+	$(ENGINE) $(PEERS)/bin/python -m bench
 
 docs: venv system  ## makes the docs' table of what survives what, and runs every code block
 	$(ENGINE) $(BIN)/python -m tests.docs.survival
@@ -78,6 +86,9 @@ lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of e
 	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \
 		--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
 		--custom-compile-command "make lock"
+	$(BIN)/uv pip compile requirements.in bench/requirements.in --output-file bench/requirements.txt \
+		--constraint requirements.txt --quiet $(UPGRADE) --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
 clean:  ## removes the venv, caches and build outputs
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) $(PEERS) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

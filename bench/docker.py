@@ -1,25 +1,23 @@
 """Docker: what pinfold adds to the engine's own cost, beside docker-py, the CLI and peers.
 
 Needs an engine with the test images: `python -m tools.docker_engine python -m bench docker`. Peers
-(llm-sandbox, testinfra) are measured where they are installed.
+are measured where they are installed: `make bench` does that.
 """
 
 from __future__ import annotations
 
 import http.client
-import importlib
-import importlib.util
 import io
-import json
+import os
 import secrets
 import shutil
-import socket
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 from unittest import mock
@@ -27,11 +25,15 @@ from unittest import mock
 import docker
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+import pinfold
+from bench._docker_peers import peers
+from bench._docker_raw import RawEngine
 from bench.harness import Way, compare
 from pinfold.plugins import Catalog
 from pinfold.posix import equip
 from pinfold.provider import Context, ExecRequest, FileType, Owner, TreeItem
 from pinfold.resolve import pin, resolve
+from pinfold.sandbox import DurableSandbox
 from pinfold.spec import PinnedSpec
 from pinfold_docker import DockerProvider
 from pinfold_docker._config import container_config
@@ -43,47 +45,8 @@ IMAGE = "pinfold-test:busybox"
 MIB = 1 << 20
 FILES = 5000
 ECHO = ["echo", "hi"]
-
-
-class RawEngine:
-    """The floor: the fewest requests, on connections that are kept, in plain blocking Python."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._kept: list[docker_engine.UnixHTTP] = []
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        connection = self._kept.pop() if self._kept else docker_engine.UnixHTTP(self._path, 60)
-        data = None if body is None else json.dumps(body)
-        connection.request(method, path, data, {"Content-Type": "application/json"})
-        answer = connection.getresponse().read()
-        self._kept.append(connection)
-        return json.loads(answer) if answer.strip() else None
-
-    def exec(self, container: str, argv: list[str]) -> bytes:
-        config = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
-        exec_id = self.call("POST", f"/containers/{container}/exec", config)["Id"]
-        body = b'{"Detach": false, "Tty": false}'
-        with socket.socket(socket.AF_UNIX) as stream:
-            stream.connect(self._path)
-            stream.sendall(
-                b"POST /exec/%b/start HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%b"
-                % (exec_id.encode(), len(body), body)
-            )
-            data = b""
-            while piece := stream.recv(65536):
-                data += piece
-        _, _, frames = data.partition(b"\r\n\r\n")
-        output = b""
-        while frames:
-            size = int.from_bytes(frames[4:8], "big")
-            output += frames[8 : 8 + size]
-            frames = frames[8 + size :]
-        facts = self.call("GET", f"/exec/{exec_id}/json")
-        if facts["ExitCode"] != 0:
-            raise RuntimeError(output)
-        return output
+#: One of the two ways of a transfer.
+Move = Callable[[DockerInstance], Coroutine[Any, Any, None]]
 
 
 class Bench:
@@ -133,21 +96,6 @@ def without_helper() -> Any:
     return mock.patch("pinfold_docker._maker.equip", shell_alone)
 
 
-def peers(bench: Bench, name: str) -> list[Way]:
-    """What else there is to run a command in a container with."""
-    ways = []
-    if importlib.util.find_spec("testinfra"):
-        host = importlib.import_module("testinfra").get_host(f"docker://{name}")
-        ways.append(Way(name="testinfra docker://", run=lambda: host.run("echo hi").stdout))
-    if importlib.util.find_spec("llm_sandbox"):
-        session = importlib.import_module("llm_sandbox").SandboxSession(
-            client=bench.client, container_id=name, lang="python", skip_environment_setup=True
-        )
-        session.open()
-        ways.append(Way(name="llm-sandbox", run=lambda: session.execute_command("echo hi")))
-    return ways
-
-
 def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
     with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
         name = shell.ref.id
@@ -162,7 +110,7 @@ def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
                 Way(name="pinfold, resident helper", run=lambda: bench.run(helped), limit=0.2),
                 Way(name="docker-py", run=lambda: container.exec_run(ECHO, demux=True)),
                 cli,
-                *peers(bench, name),
+                *peers(bench.client, name),
             ],
             rounds=31,
         )
@@ -176,6 +124,67 @@ def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
             rounds=15,
         )
         yield from concurrent(bench, shell, helped)
+
+
+def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
+    """The resident helper in a container, beside a process of this machine, and its rivals."""
+    true, many = shutil.which("true") or "true", 20
+
+    def spawn() -> None:
+        for _ in range(many):
+            os.waitpid(os.posix_spawn(true, ["true"], os.environ), 0)
+
+    with bench.box(helper=True) as box:
+        container = bench.client.containers.get(box.ref.id)
+        request = ExecRequest(argv=["true"])
+
+        async def execute() -> None:
+            for _ in range(many):
+                await box.exec(request)
+
+        def ours(limit: float) -> Way:
+            return Way(
+                name="pinfold, resident helper",
+                run=lambda: bench.portal.call(execute),
+                number=many,
+                limit=limit,
+            )
+
+        cli = Way(name="docker exec", run=lambda: bench.cli("exec", box.ref.id, "true"))
+        docker_py = Way(name="docker-py", run=lambda: container.exec_run(["true"], demux=True))
+        title = "exec of `true` by the helper"
+        floor = Way(name="posix_spawn and wait, here", run=spawn, number=many)
+        yield compare(f"{title}, beside a process here", [floor, ours(2.2)], rounds=15)
+        yield compare(f"{title}, 25 times as fast as the CLI", [cli, ours(1 / 25)], rounds=15)
+        yield compare(f"{title}, 20 times as docker-py", [docker_py, ours(1 / 20)], rounds=15)
+
+
+def checkpointed(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
+    """What durability costs: a command is over when a checkpoint covers what it changed."""
+    target = {"kind": "container", "provider": "docker", "options": {"image": IMAGE}}
+    store = pinfold.Store(folder / "checkpoints")
+    spec = {"target": target, "durability": "checkpointed"}
+    with (
+        bench.box(helper=True) as plain,
+        bench.portal.wrap_async_context_manager(pinfold.open(spec, store=store)) as box,
+    ):
+
+        def ours(name: str, script: str) -> Way:
+            return Way(name=name, run=lambda: bench.portal.call(partial(box.exec, shell=script)))
+
+        try:
+            yield compare(
+                "exec of `echo hi`, durability",
+                [
+                    Way(name="none", run=lambda: bench.run(plain)),
+                    ours("checkpointed, nothing changed", "echo hi"),
+                    ours("checkpointed, one file changed", "echo $$ >f"),
+                ],
+                rounds=15,
+            )
+        finally:
+            assert isinstance(box, DurableSandbox)
+            bench.portal.call(box.delete)
 
 
 def concurrent(bench: Bench, shell: DockerInstance, helped: DockerInstance) -> Iterator[Any]:
@@ -231,7 +240,7 @@ def files(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
         rows = {"pinfold, shell path": shell, "pinfold, resident helper": helped}
         to, back = f"{name}:/workspace/big", str(folder / "copied")
 
-        def ours(what: Callable[[DockerInstance], Coroutine[Any, Any, None]]) -> list[Way]:
+        def ours(what: Move) -> list[Way]:
             return [
                 Way(name=row, run=lambda box=box: bench.portal.call(what, box), limit=1.35)  # type: ignore[misc]
                 for row, box in rows.items()
@@ -248,6 +257,55 @@ def files(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
             rounds=5,
         )
         assert (folder / "back").read_bytes() == big.read_bytes()
+        container = bench.client.containers.get(name)
+
+        def put() -> None:
+            stream = io.BytesIO()
+            with tarfile.open(fileobj=stream, mode="w") as tar:
+                tar.add(big, "big")
+            stream.seek(0)
+            container.put_archive("/workspace", stream)
+
+        def cat() -> None:
+            with (folder / "raw").open("wb") as file:
+                bench.raw.run(name, ["cat", "/workspace/big"], file.write)
+
+        def helper(what: Move, limit: float) -> Way:
+            return Way(
+                name="pinfold, resident helper",
+                run=lambda: bench.portal.call(what, helped),
+                limit=limit,
+            )
+
+        yield compare(
+            "100 MiB in", [Way(name="docker-py put_archive", run=put), helper(up, 1.0)], rounds=5
+        )
+        yield compare(
+            "100 MiB out", [Way(name="raw exec of cat", run=cat), helper(down, 1.05)], rounds=5
+        )
+
+
+def beside_cp(
+    bench: Bench, folder: Path, container: str, helped: DockerInstance, up: Move, down: Move
+) -> Iterator[dict[str, Any]]:
+    def copied_up() -> None:
+        bench.cli("cp", f"{folder / 'tree'}/.", f"{container}:/workspace/tree")
+
+    def copied_down() -> None:
+        shutil.rmtree(folder / "copied-tree", ignore_errors=True)
+        bench.cli("cp", f"{container}:/workspace/tree", str(folder / "copied-tree"))
+
+    def helper(what: Move, limit: float) -> Way:
+        return Way(
+            name="pinfold, resident helper",
+            run=lambda: bench.portal.call(what, helped),
+            limit=limit,
+        )
+
+    title = f"{FILES} files of 4 KiB"
+    cp_up, cp_down = (Way(name="docker cp", run=run) for run in (copied_up, copied_down))
+    yield compare(f"{title}, up beside docker cp", [cp_up, helper(up, 0.8)], rounds=3)
+    yield compare(f"{title}, down beside docker cp", [cp_down, helper(down, 1.0)], rounds=3)
 
 
 def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
@@ -302,7 +360,7 @@ def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
             with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
                 tar.extractall(target, filter="data")
 
-        def ours(what: Callable[[DockerInstance], Coroutine[Any, Any, None]]) -> list[Way]:
+        def ours(what: Move) -> list[Way]:
             return [
                 Way(name=row, run=lambda box=box: bench.portal.call(what, box), limit=1.3)  # type: ignore[misc]
                 for row, box in (
@@ -314,6 +372,7 @@ def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
         title = f"{FILES} files of 4 KiB"
         yield compare(f"{title}, up", [Way(name="tar pipe", run=tar_up), *ours(up)], rounds=3)
         yield compare(f"{title}, down", [Way(name="tar pipe", run=tar_down), *ours(down)], rounds=3)
+        yield from beside_cp(bench, folder, shell.ref.id, helped, up, down)
 
 
 def life(bench: Bench) -> Iterator[dict[str, Any]]:
@@ -375,6 +434,8 @@ def main() -> list[dict[str, Any]]:
         try:
             return [
                 *round_trip(bench),
+                *helper_alone(bench),
+                *checkpointed(bench, Path(folder)),
                 *life(bench),
                 *files(bench, Path(folder)),
                 *trees(bench, Path(folder)),

@@ -147,13 +147,13 @@ async def test_an_engines_refusal_has_its_own_words(answering):
 
 async def test_an_engine_that_cannot_contain_is_not_used(client, monkeypatch):
     """The level is claimed only with all of it in force."""
-    honest = _maker._facts
+    honest = _maker.facts_of
 
     async def weaker(engine):
         facts = await honest(engine)
         return {**facts, "SecurityOptions": ["name=seccomp,profile=unconfined"], "PidsLimit": False}
 
-    monkeypatch.setattr(_maker, "_facts", weaker)
+    monkeypatch.setattr(_maker, "facts_of", weaker)
     provider = DockerProvider()
     state = await provider.probe()
     assert not state.available

@@ -12,8 +12,8 @@ import pytest
 from pinfold.errors import InvalidArgument, Unavailable
 from pinfold.provider import ExecRequest
 from pinfold_docker._engine import Engine, local_endpoint
-from pinfold_docker._maker import _facts
 from pinfold_docker._network import ensure_network
+from pinfold_docker._trouble import facts_of
 from tests.providers.docker.support import DEBIAN, box, eventually, make, said, sh
 
 pytestmark = pytest.mark.anyio
@@ -205,6 +205,6 @@ async def test_a_declared_port_is_published_on_the_loopback_alone(allowed, clien
 
 async def test_without_filters_on_bridges_allow_is_refused_and_not_half_true(client):
     engine = Engine(local_endpoint())
-    facts = {**await _facts(engine), "BridgeNfIptables": False}
+    facts = {**await facts_of(engine), "BridgeNfIptables": False}
     with pytest.raises(Unavailable, match="reach each other"):
         await ensure_network(engine, facts)

@@ -9,8 +9,10 @@ from pinfold.spec import WORKSPACE
 from pinfold_docker._guest import RUNTIME_DIRECTORY
 from pinfold_docker._options import DockerOptions
 
-__all__ = ["container_config", "container_labels", "volume_name"]
+__all__ = ["NAME_PREFIX", "container_config", "container_labels", "volume_name"]
 
+#: Of containers and volumes of ours.
+NAME_PREFIX: Final = "pinfold-"
 #: Whoever starts it decides how long it lives; a loop of its own would only wake it up.
 KEEP_ALIVE: Final = ["/bin/sh", "-c", "exec sleep 2147483647"]
 #: Room for the resident helper and for what we note down.

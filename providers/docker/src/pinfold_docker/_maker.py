@@ -12,14 +12,10 @@ import anyio.lowlevel
 
 from pinfold.errors import (
     Lost,
-    NoSpace,
-    NotFound,
     PinfoldError,
-    SpecInvalid,
     Unavailable,
     Unreachable,
 )
-from pinfold.faults import Fault
 from pinfold.posix import Equipment, equip
 from pinfold.provider import (
     Availability,
@@ -30,7 +26,7 @@ from pinfold.provider import (
     roots_of,
 )
 from pinfold.spec import WORKSPACE, NetworkMode, PinnedSpec, ResolvedSpec
-from pinfold_docker._config import container_config, container_labels, volume_name
+from pinfold_docker._config import NAME_PREFIX, container_config, container_labels
 from pinfold_docker._connect import Engines, lacks_of, missing_protection
 from pinfold_docker._descriptor import (
     DESCRIPTOR,
@@ -45,16 +41,17 @@ from pinfold_docker._http import EngineError
 from pinfold_docker._image import Image, find_image, require_image
 from pinfold_docker._instance import DockerInstance, PublishedInstance
 from pinfold_docker._network import ensure_network, release_network
+from pinfold_docker._quota import require_quota
+from pinfold_docker._removal import remove_all
 from pinfold_docker._seed import SEED_SUFFIX, Seeder
+from pinfold_docker._trouble import facts_of, unavailable, why_stopped
 
 __all__ = ["Maker"]
 
-NAME_PREFIX: Final = "pinfold-"
 CLEAN_UP_SECONDS: Final = 20.0
 #: A create that was cancelled is waited for, so that what it made is known and removed.
 EFFECT_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 15.0
-NOT_FOUND: Final = 127
 
 
 class Maker:
@@ -69,7 +66,7 @@ class Maker:
         try:
             engine = self._engines.local()
             engine.forget()  # what it said a while ago is no probe
-            facts = await _facts(engine)
+            facts = await facts_of(engine)
         except PinfoldError as exc:
             return Availability(available=False, reason=exc.message, hint=exc.hint)
         lacking = missing_protection(facts)
@@ -92,13 +89,13 @@ class Maker:
         """Pin the image."""
         engine = await self._engine_of(spec, ctx)
         options = options_of(spec)
-        facts = await _facts(engine)
+        facts = await facts_of(engine)
         try:
             image, _ = await find_image(engine, options, facts)
             if options.workspace_bytes is not None:
-                await _require_quota(engine)
+                await require_quota(engine)
         except EngineError as exc:
-            raise _unavailable(exc) from None
+            raise unavailable(exc) from None
         pins = {"image": options.image, "image_id": image.id}
         if image.digest:
             return Pins(pins=pins | {"image_digest": image.digest})
@@ -114,7 +111,7 @@ class Maker:
         """Make a container and start it."""
         spec = pinned.spec
         engine = await self._engine_of(spec, ctx)
-        facts = await _facts(engine)
+        facts = await facts_of(engine)
         lacking = missing_protection(facts)
         if lacking:
             raise Unavailable("the engine can't contain: " + "; ".join(lacking), retryable=False)
@@ -125,12 +122,12 @@ class Maker:
             await self._make(engine, name, pinned, ctx, facts)
             instance = self._instance(engine, ref, pinned, ctx, facts)
             if not await instance.refresh():
-                raise await _why_stopped(engine, name, options_of(spec).image)
+                raise await why_stopped(engine, name, options_of(spec).image)
         except BaseException as exc:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True), suppress(PinfoldError):
                 await self.destroy(ref, ctx)
             if isinstance(exc, EngineError):
-                raise _unavailable(exc) from None
+                raise unavailable(exc) from None
             raise
         return instance
 
@@ -193,7 +190,7 @@ class Maker:
         """Take a container up again."""
         engine = await self._engine_of(pinned.spec, ctx)
         try:
-            facts = await _facts(engine)
+            facts = await facts_of(engine)
             found = await engine.call("GET", "containers", ref.id, "json")
         except EngineError as exc:
             if exc.status == 404:
@@ -268,7 +265,7 @@ class Maker:
             )
             volumes = await engine.call("GET", "volumes", query={"filters": filters})
         except EngineError as exc:
-            raise _unavailable(exc) from None
+            raise unavailable(exc) from None
         found = [(item["Names"][0].lstrip("/"), item["Labels"]) for item in containers]
         found += [
             (item["Name"].removesuffix("-workspace"), item["Labels"])
@@ -290,11 +287,11 @@ class Maker:
         engine = await self._engine(ref.data.get("connection"), ctx)
         try:
             with anyio.fail_after(REMOVE_SECONDS):
-                networks = await _remove(engine, ref.id)
+                networks = await remove_all(engine, ref.id)
                 if networks:
                     await release_network(engine)
         except EngineError as exc:
-            raise _unavailable(exc) from None
+            raise unavailable(exc) from None
         except TimeoutError:
             raise Unreachable(
                 f"the engine did not remove {ref.id} within {REMOVE_SECONDS:g} seconds"
@@ -309,14 +306,6 @@ class Maker:
         if ctx is None:
             return self._engines.known(connection)
         return self._engines.use(await ctx.connect(connection))
-
-
-async def _facts(engine: Engine) -> dict[str, Any]:
-    """Return what an engine says of itself; what it said a moment ago is good enough."""
-    try:
-        return await engine.facts()
-    except EngineError as exc:
-        raise _unavailable(exc) from None
 
 
 async def _both(
@@ -336,86 +325,3 @@ async def _both(
         tasks.start_soon(guarded, second)
     if errors:
         raise errors[0]
-
-
-async def _remove(engine: Engine, name: str) -> bool:
-    """Remove a container, what helped to make it, and its volume; say if it was on our bridge."""
-    networked = False
-    with suppress(EngineError):
-        found = await engine.call("GET", "containers", name, "json")
-        networked = "pinfold" in found["NetworkSettings"]["Networks"]
-    for container in (name, name + SEED_SUFFIX):
-        await _remove_one(engine, "containers", container)
-    await _remove_one(engine, "volumes", volume_name(name))
-    return networked
-
-
-async def _remove_one(engine: Engine, kind: str, name: str) -> None:
-    pause = 0.01
-    while True:
-        try:
-            await engine.call("DELETE", kind, name, query={"force": 1})
-        except EngineError as exc:
-            if exc.status == 404:
-                return
-            if exc.status != 409:  # somebody else is removing it, or what uses it
-                raise
-            await anyio.sleep(pause)
-            pause = min(2 * pause, 0.5)
-        else:
-            return
-
-
-async def _require_quota(engine: Engine) -> None:
-    """Refuse a size where the engine can't enforce it (RS-4)."""
-    name = NAME_PREFIX + "quota-" + token_hex(8)
-    config = {"Name": name, "DriverOpts": {"size": "1m"}}
-    try:
-        await engine.call("POST", "volumes", "create", body=config)
-    except EngineError as exc:
-        raise SpecInvalid(
-            [
-                Fault(
-                    pointer="/target/options/workspace_bytes",
-                    code="unsupported",
-                    message=f"the engine can't limit a volume's size: {exc.message}",
-                    hint="leave it out, or use an engine whose data lies on xfs with project quota",
-                )
-            ]
-        ) from None
-    await _remove_one(engine, "volumes", name)
-
-
-async def _why_stopped(engine: Engine, name: str, image: str) -> PinfoldError:
-    """Say why a container has ended at once: it was to run /bin/sh, and that to run sleep."""
-
-    async def has(path: str) -> bool:
-        try:
-            await engine.call("HEAD", "containers", name, "archive", query={"path": path})
-        except EngineError:
-            return False
-        return True
-
-    found = await engine.call("GET", "containers", name, "json")
-    code = found["State"]["ExitCode"]
-    if not await has("/bin/sh"):
-        kind, message = "no_shell", f"the image {image!r} has no /bin/sh, and all is done by it"
-        hint = "use an image that has a POSIX shell and the commands of busybox"
-    elif code == NOT_FOUND:
-        kind, message = "no_tools", f"the image {image!r} lacks the command sleep"
-        hint = "use an image that has the commands of busybox"
-    else:
-        kind = "wrong_platform"
-        message = f"the engine can't run /bin/sh of {image!r}: it ended with {code}"
-        hint = "use an image for the engine's own platform"
-    return SpecInvalid(
-        [Fault(pointer="/target/options/image", code=kind, message=message, hint=hint)]
-    )
-
-
-def _unavailable(exc: EngineError) -> PinfoldError:
-    if "no space left" in exc.message:
-        return NoSpace(f"the engine has no room: {exc.message}")
-    if exc.status == 404:
-        return NotFound(f"the engine does not have it: {exc.message}")
-    return Unavailable(f"the engine refuses: {exc.message}", details={"status": exc.status})
