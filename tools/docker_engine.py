@@ -91,15 +91,13 @@ class Engine:
 
     Args:
         folder: everything of it lies there; short, since a socket's path has at most 107 bytes.
-        options: for dockerd.
-        program: the dockerd to run, and where its companions are.
+        options: for dockerd, which is the first on PATH, as its companions are.
     """
 
-    def __init__(self, folder: Path, *options: str, path: str | None = None) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.host = f"unix://{folder}/docker.sock"
         self._options = options
-        self._path = path
         self._process: subprocess.Popen[bytes] | None = None
 
     def _shims(self) -> list[int]:
@@ -122,8 +120,6 @@ class Engine:
         for name in ("docker.pid", "docker.sock"):
             (self.folder / name).unlink(missing_ok=True)
         (self.folder / "config.json").write_text("{}")  # not this machine's own
-        path = f"{self._path}:{os.environ['PATH']}" if self._path else os.environ["PATH"]
-        environ = os.environ | {"PATH": path}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -141,7 +137,6 @@ class Engine:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environ,
                 start_new_session=True,
             )
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -193,12 +188,12 @@ class Engine:
 
 
 @contextlib.contextmanager
-def throwaway(*options: str, path: str | None = None) -> Iterator[Engine]:
+def throwaway(*options: str) -> Iterator[Engine]:
     """An engine of our own in this network namespace, for a while."""
     # Its name is a containerd namespace too, which takes no underscore where mkdtemp may put one.
     folder = Path(tempfile.gettempdir()) / f"pinfold-docker-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o711)
-    engine = Engine(folder, *options, path=path)
+    engine = Engine(folder, *options)
     try:
         engine.start()
         yield engine

@@ -186,9 +186,8 @@ def load_busybox(host: str) -> None:
     import_image(host, "busybox", busybox_tar(), changes=('CMD ["/bin/sh"]',))
 
 
-def load(host: str) -> None:
-    """Load both images, the Debian one if its tree has been fetched."""
-    load_busybox(host)
+def load_debian(host: str) -> None:
+    """Load the Debian image, if its tree has been fetched."""
     if debian_tar().exists():
         with debian_tar().open("rb") as tar:
             import_image(host, "debian", tar, env=("LANG=C.UTF-8",), changes=('CMD ["/bin/bash"]',))
@@ -199,14 +198,20 @@ def load(host: str) -> None:
         )
 
 
+def load(host: str) -> None:
+    """Load both images."""
+    load_busybox(host)
+    load_debian(host)
+
+
 @contextlib.contextmanager
 def borrowed(host: str) -> Iterator[None]:
     """Both images on somebody's engine, for a while; those that were there are left alone."""
-    names = [f"{REPOSITORY}:{tag}" for tag in ("busybox", "debian")]
-    ours = [name for name in names if request(host, "GET", f"/images/{name}/json")[0] != 200]
+    loaders = {f"{REPOSITORY}:busybox": load_busybox, f"{REPOSITORY}:debian": load_debian}
+    ours = [name for name in loaders if request(host, "GET", f"/images/{name}/json")[0] != 200]
     try:
-        if ours:
-            load(host)
+        for name in ours:
+            loaders[name](host)
         yield
     finally:
         for name in ours:

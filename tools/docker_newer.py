@@ -48,6 +48,15 @@ def fetch() -> None:
         (root / name).unlink(missing_ok=True)
 
 
+def use() -> None:
+    """Have every engine that this process and its children start be the newer one."""
+    programs = folder() / "usr/bin"
+    init = programs / "docker-init"  # where dockerd looks for it; another package's elsewhere
+    if not init.exists():
+        init.symlink_to("tini-static")
+    os.environ["PATH"] = f"{programs}:{folder()}/usr/sbin:{os.environ['PATH']}"
+
+
 def main(command: list[str]) -> int:
     if command == ["fetch"]:
         fetch()
@@ -55,10 +64,9 @@ def main(command: list[str]) -> int:
     if not command:
         print(__doc__, file=sys.stderr)
         return 2
-    root = folder()
+    use()
     docker_engine.leave_network()
-    path = f"{root}/usr/bin:{root}/usr/sbin"
-    with docker_engine.throwaway(f"--init-path={root}/usr/bin/tini-static", path=path) as engine:
+    with docker_engine.throwaway() as engine:
         docker_images.load(engine.host)
         return subprocess.run(
             command, check=False, env=os.environ | {"DOCKER_HOST": engine.host}

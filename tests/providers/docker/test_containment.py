@@ -131,6 +131,7 @@ ATTEMPTS = {
     "swap": "swapoff -a && swapon /tmp/x",
     "nice": "nice -n -5 sh -c '[ $(nice) = -5 ]'",
     "the engine": "wget -qO- -T 1 http://172.17.0.1:2375/_ping",
+    "the engine's socket": "find / -name docker.sock 2>/dev/null | grep -q .",
     "the layers": "ls /var/lib/docker/overlay2",
     "processes of others": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'docke[r]d\\|sleep 95[5]'",
     "signals to others": "for p in $(seq 2 400); do kill -0 $p && [ ! -O /proc/$p ] && exit 0; done; exit 1",
