@@ -69,6 +69,7 @@ def controller(level, anyio_backend, data_home):
     process.kill()
     process.wait()
     process.stdout.close()
+    collect_garbage()  # no test's jobs outlive it
 
 
 def folders() -> list[Path]:
