@@ -69,7 +69,8 @@ async def timeout(case: Case) -> None:
                 f"output so far: expected b'early' and b'oops', found {result.stdout!r}"
             )
         equal(result.stdout, b"early", "stdout so far")
-        equal(result.stderr, b"oops", "stderr so far")
+        # A shell that is asked to end may still say so: that is its own output.
+        require(result.stderr.startswith(b"oops"), f"stderr so far: found {result.stderr!r}")
         require(elapsed >= 0.9 * limit, f"it returned after {elapsed:.2f} s of {limit:g} s")
         require(elapsed < limit + GRACE, f"{limit:g} s took {elapsed:.1f} s")
 
