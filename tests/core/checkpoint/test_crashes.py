@@ -118,7 +118,7 @@ def histories():
 
 NIGHTLY = settings().max_examples > 100
 # Each example is several processes' work.
-FEWER = settings(max_examples=150 if NIGHTLY else 30, suppress_health_check=[HealthCheck.too_slow])
+FEWER = settings(max_examples=180 if NIGHTLY else 30, suppress_health_check=[HealthCheck.too_slow])
 # How many deaths there are: of each operation, in both kinds of store, and by drawn schedules.
 # Each test counts its own.
 OF_EACH = (
@@ -126,7 +126,7 @@ OF_EACH = (
     if NIGHTLY
     else {"commit": 13, "adopt": 13, "tag": 12, "retain": 10, "collect": 13, "restore": 13}
 )
-SCHEDULED = 600 if NIGHTLY else 40
+SCHEDULED = 600 if NIGHTLY else 20
 
 
 def test_there_are_as_many_kill_points_as_were_promised():
@@ -375,6 +375,18 @@ def test_a_writer_that_began_before_the_move_is_waited_for(tmp_path):
     assert [report.deleted for report in collected] == [0, 0]
     assert [report.pending > 3 for report in collected] == [True, True]
     assert anyio.run(world.open().collect).restored > 0
+    world.check()
+    world.check_clean()
+
+
+def test_a_note_about_what_is_gone_by_now_is_removed(tmp_path):
+    """CP-10: another collector deals with the fossils, between their listing and their note."""
+    world = history(tmp_path, "rename")
+    beside(world)["hold"]()
+    hastily = beside(world)["collect-hastily"]
+    anyio.run(world.open(at_step("put", "notes/", hastily)).collect)
+    left = world.keys()
+    assert any(key.startswith("notes/") for key in left)
     world.check()
     world.check_clean()
 

@@ -110,10 +110,14 @@ class Collector:
         marks = _Marks()
         report = CollectReport()
         runs: dict[str, list[ObjectInfo]] = {}
+        # Listed first: what a note is about has been set aside before, and never is again.
+        notes = await self.io.list(NOTES)
         for info in await self.io.list(FOSSILS):
             runs.setdefault(fossil_of(info.key)[0], []).append(info)
         for run, fossils in runs.items():
             report += await self._finish(run, fossils, marks)
+        # Another collector may have dealt with them all just before they were noted.
+        await self.io.delete(info.key for info in notes if info.key.split("/")[1] not in runs)
         return report + await self._begin(marks)
 
     async def _begin(self, marks: _Marks) -> CollectReport:
