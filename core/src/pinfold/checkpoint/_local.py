@@ -101,13 +101,17 @@ class LocalObjects(Objects):
 
     def get(self, keys: Sequence[str]) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
-        for key in keys:
-            with suppress(FileNotFoundError), translated("read", key):
+        for key in keys:  # thousands of them: a context manager for each would be felt
+            try:
                 fd = os.open(f"{self.root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
                     found[key] = _read_all(fd)
                 finally:
                     os.close(fd)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                raise translate(exc, "read", key) from exc
         return found
 
     def exists(self, keys: Collection[str]) -> set[str]:

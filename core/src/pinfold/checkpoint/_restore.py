@@ -124,14 +124,16 @@ class Contents:
             self._progress(self._done, max(self._total, self._done))
 
     async def _small(self, digest: str) -> bytes:
-        async with self._lock:
-            if digest not in self._at_hand:
-                await self._bring(digest)
-            # Kept until the next load: another file may have the same content.
-            found = self._at_hand[digest]
-            if isinstance(found, PinfoldError):
-                raise found
-            return found
+        found = self._at_hand.get(digest)
+        if found is None:
+            async with self._lock:
+                if digest not in self._at_hand:
+                    await self._bring(digest)
+                # Kept until the next load: another file may have the same content.
+                found = self._at_hand[digest]
+        if isinstance(found, PinfoldError):
+            raise found
+        return found
 
     async def _bring(self, digest: str) -> None:
         coming, place = self._coming, self._place[digest]

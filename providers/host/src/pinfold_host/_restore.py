@@ -135,9 +135,9 @@ class Restore:
                 for number in places:
                     fd = os.open(str(number), _APPEND, 0o600, dir_fd=directory)
                     try:
-                        view = memoryview(data)
-                        while view:
-                            view = view[os.write(fd, view) :]
+                        written = os.write(fd, data) if data else 0
+                        while written < len(data):
+                            written += os.write(fd, memoryview(data)[written:])
                         if last:
                             self._dress(fd, entries[number])
                     finally:
