@@ -538,8 +538,8 @@ def test_attach_is_a_terminal_of_the_right_size_and_ends_with_the_shells_code(ho
         person.resize(41, 101)
         person.type(b"while ! stty size | grep 41; do :; done\n")
         person.see(rb"41 101\r\n")
-        person.type(b"sleep 60\n")
-        person.see(rb"sleep 60\r\n")
+        person.type(b"sh -c 'echo in for''eground; exec sleep 600'\n")
+        person.see(rb"in foreground\r\n")
         person.type(b"\x03exit 7\n")  # Ctrl-C ends what runs in it, not us
         assert person.process.wait(DEADLINE) == 7
         assert person.is_as_it_was()
