@@ -206,8 +206,10 @@ class Replacing(Committing):
         except Conflict:
             return None  # the next look tells who was quicker, and whether this handle is stale
         self._adopt(stored)
-        self._instance, self._generation = None, claimed.generation
+        gone, self._instance, self._generation = self._instance, None, claimed.generation
         try:
+            if gone is not None:
+                await _let_go(gone)
             async with background(self._renew):
                 instance = await self._make(before, reason)
         except BaseException as exc:
@@ -294,6 +296,13 @@ async def _status(instance: Instance) -> InstanceStatus:
         return InstanceStatus.UNREACHABLE
     except Exception as exc:  # noqa: BLE001 - a provider's bug is no proof of absence
         raise provider_failure(exc) from None
+
+
+async def _let_go(instance: Instance) -> None:
+    """Free what we still hold of an instance that is gone: descriptors, processes, connections."""
+    deadline = anyio.move_on_after(END_TIMEOUT_SECONDS, shield=True)
+    with suppress(PinfoldError), deadline, typed_errors():
+        await instance.detach()
 
 
 def _lost(record: SandboxRecord) -> Lost:
