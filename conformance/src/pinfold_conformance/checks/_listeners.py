@@ -79,8 +79,12 @@ class Listener:
                 stream, _ = self._socket.accept()
                 self.callers += 1
                 with stream, suppress(OSError):
+                    # To close with a question unread would reset the connection, answer and all.
+                    stream.settimeout(2)
+                    stream.recv(4096)
                     stream.sendall(_ANSWER)
                     stream.shutdown(socket.SHUT_WR)
+                    stream.recv(4096)
 
     def reached_from_here(self) -> bool:
         """Positive control: the listener can be reached at all."""
@@ -88,8 +92,7 @@ class Listener:
             caller.settimeout(2)
             try:
                 caller.connect(self._at if self._means == "unix" else (self._at, self.port))
-                if self._means == "udp":
-                    caller.send(QUESTION)
+                caller.send(QUESTION)
                 caller.recv(512)
             except OSError:
                 return False
