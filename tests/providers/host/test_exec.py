@@ -505,5 +505,7 @@ async def test_a_limit_on_processes_is_told_as_it_is(anyio_backend, native):
         result = await sh(instance, script)
         assert (result.exit_code, result.stdout) == (2, b"")
         assert b"ork" in result.stderr
+        assert await instance.end_jobs(), "control: the limit was reached by jobs that live on"
+        assert await out(instance, "echo $(echo usable)") == "usable\n"
     finally:
         await instance.destroy()

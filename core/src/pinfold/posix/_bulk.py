@@ -15,7 +15,8 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
-from pinfold.posix._call import CHUNK, ProgramFailed, Shell, closing
+from pinfold._tasks import iterating
+from pinfold.posix._call import CHUNK, ProgramFailed, Shell
 from pinfold.posix._layout import Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
@@ -318,7 +319,7 @@ async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:
             left -= len(content.chunks)
             held += content.chunks
         else:
-            async with closing(content.chunks):
+            async with iterating(content.chunks):
                 async for chunk in content.chunks:
                     left -= len(chunk)
                     held += chunk

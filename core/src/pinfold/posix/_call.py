@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import PurePosixPath
@@ -14,6 +14,7 @@ import anyio
 import attrs
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from pinfold._tasks import iterating
 from pinfold.errors import Effect, OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, Process
@@ -25,7 +26,6 @@ __all__ = [
     "Boundary",
     "ProgramFailed",
     "Shell",
-    "closing",
     "feed",
     "program",
 ]
@@ -281,7 +281,7 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterable[bytes] | None) -> No
     """
     try:
         if chunks is not None:
-            async with closing(chunks):
+            async with iterating(chunks):
                 async for chunk in chunks:
                     for start in range(0, len(chunk), CHUNK):
                         try:
@@ -291,17 +291,6 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterable[bytes] | None) -> No
     finally:
         with anyio.CancelScope(shield=True), suppress(anyio.BrokenResourceError):
             await stdin.aclose()
-
-
-@asynccontextmanager
-async def closing(chunks: AsyncIterable[bytes]) -> AsyncIterator[None]:
-    """Close a generator in the end; whatever else can be iterated stays its owner's."""
-    try:
-        yield
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            with anyio.CancelScope(shield=True):
-                await chunks.aclose()
 
 
 class _Said:

@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from contextlib import aclosing
 from pathlib import PurePosixPath
 
+from pinfold._tasks import iterating
 from pinfold.errors import AlreadyExists, InvalidArgument, IsADirectory, NotRegular, PinfoldError
-from pinfold.posix._call import Boundary, closing
+from pinfold.posix._call import Boundary
 from pinfold.posix._layout import TEMPORARY, temporary
 from pinfold.posix._many import ManyFiles, errors, file_stat, once, too_large
 from pinfold.posix._records import from_find, from_stat
@@ -87,7 +88,7 @@ class ShellFiles(ManyFiles):
         mode: int | None = None,
     ) -> int:
         if not (self._tools.tail and self._tools.dd):
-            async with closing(chunks):
+            async with iterating(chunks):
                 data = b"".join([chunk async for chunk in chunks])
             await self.write(path, data, mode=mode)
             return len(data)
@@ -105,7 +106,7 @@ class ShellFiles(ManyFiles):
 
         async def stream() -> AsyncIterator[bytes]:
             total = 0
-            async with closing(chunks):
+            async with iterating(chunks):
                 async for chunk in chunks:
                     total += len(chunk)
                     self._fits(path, total)

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import attrs
 
-from pinfold._tasks import each_of
+from pinfold._tasks import each_of, iterating
 from pinfold.errors import Effect, InvalidArgument, IsADirectory, PinfoldError, TooLarge
 from pinfold.posix._bulk import SMALL_BYTES, Bulk, Content, Operation, batched, groups
-from pinfold.posix._call import ProgramFailed, Shell, closing
+from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._layout import Layout, Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record
@@ -261,7 +261,7 @@ class _Planting:
             self.links.append((place, item.link or ""))
         else:
             chunks = item.chunks or once(b"")
-            async with closing(chunks):
+            async with iterating(chunks):
                 data = b"".join([chunk async for chunk in chunks])
             self.files.append(_New(place, data, item.mode))
 

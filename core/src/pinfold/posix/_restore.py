@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from pinfold._tasks import iterating
 from pinfold.errors import CheckpointCorrupt, Conflict, InvalidArgument, Unavailable
 from pinfold.posix._bulk import Bulk, Content, Kind, Operation, batched, groups
-from pinfold.posix._call import ProgramFailed, Shell, closing
+from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._gate import Gate
 from pinfold.posix._layout import TEMPORARY, Layout
@@ -110,7 +111,7 @@ class Restorer:
             return False
         if _JOURNAL in names:
             chunks = self._files.download(WORKSPACE / _JOURNAL)
-            async with closing(chunks):
+            async with iterating(chunks):
                 data = b"".join([chunk async for chunk in chunks])
             await self._finish(_from_json(data))
         else:
@@ -341,7 +342,7 @@ async def verified(plan: RestorePlan, entry: Entry) -> AsyncIterator[bytes]:
     """
     sha, size = hashlib.sha256(), 0
     chunks = plan.fetch(entry.digest)
-    async with closing(chunks):
+    async with iterating(chunks):
         async for chunk in chunks:
             sha.update(chunk)
             size += len(chunk)

@@ -11,6 +11,7 @@ from typing import Final
 import anyio
 import attrs
 
+from pinfold._tasks import iterating
 from pinfold.errors import (
     Effect,
     IsADirectory,
@@ -23,7 +24,7 @@ from pinfold.errors import (
     Unavailable,
 )
 from pinfold.posix._bulk import Bulk, Operation, batched, batched_names
-from pinfold.posix._call import ProgramFailed, Shell, closing
+from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._layout import Layout, Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_stat
@@ -216,7 +217,7 @@ class ShellTree(Tree):
             sha = hashlib.sha256()
             chunks = self._files.download(WORKSPACE / name)
             try:
-                async with closing(chunks):
+                async with iterating(chunks):
                     async for chunk in chunks:
                         sha.update(chunk)
             except PinfoldError:
@@ -258,7 +259,7 @@ class ShellTree(Tree):
     async def _read_one(self, name: str) -> AsyncGenerator[Blob]:
         chunks = self._files.download(WORKSPACE / name)
         try:
-            async with closing(chunks), aclosing(_blobs(name, chunks)) as blobs:
+            async with iterating(chunks), aclosing(_blobs(name, chunks)) as blobs:
                 async for blob in blobs:
                     yield blob
         except (NotFound, NotADirectory, NotRegular, IsADirectory, OutsideWorkspace):

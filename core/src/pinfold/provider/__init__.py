@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pinfold._tasks import iterating as iterating
 from pinfold.provider._capabilities import NO_CAPABILITIES as NO_CAPABILITIES
 from pinfold.provider._capabilities import Capabilities as Capabilities
 from pinfold.provider._capabilities import Features as Features

@@ -11,7 +11,6 @@ import contextlib
 import os
 import stat as st
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Callable,
@@ -20,8 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from pathlib import PurePosixPath
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -31,18 +29,19 @@ from pinfold.errors import (
     Effect,
     InvalidArgument,
     IsADirectory,
-    NotRegular,
     PinfoldError,
     TooLarge,
 )
 from pinfold.posix import Gate
-from pinfold.provider import Files, FileStat, FileType, check_mode, guest_path
+from pinfold.provider import Files, FileStat, FileType, check_mode, guest_path, iterating
 from pinfold.spec import Limits
+from pinfold_host._acting import Acting
 from pinfold_host._beneath import Place, Roots
-from pinfold_host._errors import lost, typed
+from pinfold_host._errors import typed
 from pinfold_host._linux import O_PATH, Identity
-from pinfold_host._names import is_temporary, temporary_name
+from pinfold_host._names import is_temporary
 from pinfold_host._remove import remove_tree
+from pinfold_host._replacement import Replacement, not_regular, write_all
 from pinfold_host._scan import file_type
 
 __all__ = ["DirectFiles"]
@@ -53,7 +52,6 @@ P = TypeVar("P")
 _INLINE_BYTES: Final = 256 * 1024
 _CHUNK_BYTES: Final = 1024 * 1024
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
-_NEW_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class DirectFiles(Files):
@@ -205,13 +203,13 @@ class DirectFiles(Files):
         place = self._path(path)
         await self._gate()
         total = 0
-        with _Replacement(self, place, _checked_mode(mode)) as new:
-            async with _ended(chunks):
+        with Replacement(self.roots, self.identity, place, _checked_mode(mode)) as new:
+            async with iterating(chunks):
                 async for chunk in chunks:
                     _check_bytes(chunk)
                     total += len(chunk)
                     self._check_size(total)
-                    await self._in_thread(place, _write_all, new.fd, chunk)
+                    await self._in_thread(place, write_all, new.fd, chunk)
             new.commit()
         return total
 
@@ -238,9 +236,9 @@ class DirectFiles(Files):
 
     # --- plain functions, for this thread or a worker ---
 
-    def acting(self, place: PurePosixPath | str) -> _Acting:
+    def acting(self, place: PurePosixPath | str) -> Acting:
         """Act as the owner, with the contract's errors, in one thread; don't await inside."""
-        return _Acting(self, place)
+        return Acting(self.roots, self.identity, place)
 
     def find_directory(self, path: PurePosixPath) -> None:
         """Find a directory, links inside followed.
@@ -271,9 +269,9 @@ class DirectFiles(Files):
         place = self._path(path)
         _check_bytes(data)
         self._check_size(len(data))
-        with _Replacement(self, place, _checked_mode(mode)) as new:
+        with Replacement(self.roots, self.identity, place, _checked_mode(mode)) as new:
             with self.acting(place):
-                _write_all(new.fd, data)
+                write_all(new.fd, data)
             new.commit()
 
     def _write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
@@ -328,7 +326,7 @@ class DirectFiles(Files):
             os.close(fd)
         if st.S_ISDIR(found.st_mode):
             raise IsADirectory(f"{str(place)!r} is a directory", details={"path": str(place)})
-        raise _not_regular(place)
+        raise not_regular(place)
 
     def _wanted(self, place: PurePosixPath, size: int, offset: int, length: int | None) -> int:
         rest = max(0, size - offset)
@@ -357,102 +355,8 @@ class DirectFiles(Files):
             )
 
 
-class _Acting:
-    """Take the owner's identity and give the contract's errors; a class, since it is hot."""
-
-    __slots__ = ("_files", "_place")
-
-    def __init__(self, files: DirectFiles, place: PurePosixPath | str) -> None:
-        self._files = files
-        self._place = place
-
-    def __enter__(self) -> None:
-        if self._files.roots.are_lost():
-            raise lost()
-        self._files.identity.__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._files.identity.__exit__(kind, error, trace)
-        if isinstance(error, OSError):
-            if isinstance(error, FileNotFoundError) and self._files.roots.are_lost():
-                raise lost() from None
-            raise typed(error, self._place) from error
-
-
-class _Replacement:
-    """A new file, written aside, that takes a name's place when it is committed (FS-4)."""
-
-    def __init__(self, files: DirectFiles, place: PurePosixPath, mode: int | None) -> None:
-        self._files = files
-        self._place = place
-        self._mode = mode
-        self._stack = contextlib.ExitStack()
-        self._committed = False
-
-    def __enter__(self) -> Self:
-        with self._files.acting(self._place):
-            final = self._files.roots.final(self._place, make_parents=True)
-            self._at = self._stack.enter_context(final)
-            try:
-                if self._mode is None:
-                    self._mode = _mode_to_keep(self._place, self._at)
-                self._name = temporary_name()
-                self.fd = os.open(self._name, _NEW_FLAGS, 0o600, dir_fd=self._at.directory)
-            except BaseException:
-                self._stack.close()
-                raise
-        return self
-
-    def commit(self) -> None:
-        here = self._at.directory
-        with self._files.acting(self._place):
-            os.fchmod(self.fd, self._mode or 0)
-            os.rename(self._name, self._at.name, src_dir_fd=here, dst_dir_fd=here)
-        self._committed = True
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._stack:
-            os.close(self.fd)
-            if not self._committed:
-                with contextlib.suppress(OSError), self._files.identity:
-                    os.unlink(self._name, dir_fd=self._at.directory)
-
-
-@contextlib.asynccontextmanager
-async def _ended(chunks: object) -> AsyncIterator[None]:
-    """End a generator that is not read to its end, here and not whenever it is collected."""
-    try:
-        yield
-    finally:
-        if isinstance(chunks, AsyncGenerator):
-            with anyio.CancelScope(shield=True):
-                await chunks.aclose()
-
-
 def _rmdir(directory: int, name: bytes) -> None:
     os.rmdir(name, dir_fd=directory)
-
-
-def _mode_to_keep(place: PurePosixPath, at: Place) -> int:
-    try:
-        found = os.stat(at.name, dir_fd=at.directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return 0o644
-    if st.S_ISDIR(found.st_mode):
-        raise IsADirectory(f"{str(place)!r} is a directory", details={"path": str(place)})
-    if not st.S_ISREG(found.st_mode):
-        raise _not_regular(place)
-    return st.S_IMODE(found.st_mode)
 
 
 def _chmod(fd: int, mode: int) -> None:
@@ -472,12 +376,6 @@ def _pread(fd: int, offset: int, wanted: int) -> bytes:
         data = os.pread(fd, wanted, offset)
         parts.append(data)
     return b"".join(parts)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _each(call: Callable[[P], T], items: Iterable[P]) -> builtins.list[T | PinfoldError]:
@@ -502,13 +400,6 @@ def _file_stat(place: PurePosixPath, found: os.stat_result, at: Place) -> FileSt
         mode=st.S_IMODE(found.st_mode),
         mtime_ns=found.st_mtime_ns,
         link=link,
-    )
-
-
-def _not_regular(place: PurePosixPath) -> NotRegular:
-    return NotRegular(
-        f"{str(place)!r} is a pipe, a socket or a device, not a regular file",
-        details={"path": str(place)},
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from pinfold._tasks import each_of
+from pinfold._tasks import each_of, iterating
 from pinfold.errors import (
     AlreadyExists,
     Conflict,
@@ -34,7 +34,6 @@ from pinfold.errors import (
     TooLarge,
     Unavailable,
 )
-from pinfold.posix._call import closing
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._stream import Refused, Stream
@@ -314,7 +313,7 @@ class ResidentFiles(Files):
         total = 0
         async with ending(stream):
             with errors(pure, "write"):
-                async with closing(chunks):
+                async with iterating(chunks):
                     async for chunk in chunks:
                         total += len(chunk)
                         self._fits(path, total)
@@ -531,7 +530,7 @@ class ResidentFiles(Files):
                 await self.symlink(place, item.link or "")
             return
         chunks, data = item.chunks or _pieces(b""), b""
-        async with closing(chunks):
+        async with iterating(chunks):
             async for chunk in chunks:
                 data += chunk
                 if len(data) > _SMALL:

@@ -19,13 +19,13 @@ from typing import Final
 import anyio
 import attrs
 
+from pinfold._tasks import iterating
 from pinfold.errors import (
     Conflict,
     InvalidArgument,
     PinfoldError,
     Unavailable,
 )
-from pinfold.posix._call import closing
 from pinfold.posix._gate import Gate
 from pinfold.posix._resident._exec import ResidentGuest
 from pinfold.posix._resident._files import TEMPORARY, TYPES, Current, ending, errors, records
@@ -443,7 +443,7 @@ async def _encoded(actions: Sequence[_Action], plan: RestorePlan) -> AsyncGenera
         entry = action.entry
         if action.what == _FILE_NEW and entry is not None:
             chunks = verified(plan, entry)
-            async with closing(chunks):
+            async with iterating(chunks):
                 async for chunk in chunks:
                     held += chunk
                     if len(held) >= MAX_OUT:

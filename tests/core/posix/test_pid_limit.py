@@ -1,0 +1,93 @@
+"""A target whose user may start no more processes: what is told, and that it passes (bad input)."""
+
+import os
+import shutil
+import subprocess
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from pinfold.errors import Effect, OutcomeUnknown, Unavailable
+from pinfold.posix import equip
+from pinfold.provider import ExecRequest, InstanceRef
+from tests.core.posix.conftest import LocalInstance, until
+from tests.core.posix.guests import LocalGuest, end_all
+
+pytestmark = pytest.mark.anyio
+
+#: Nobody else's, so that only what is started here counts.
+USER = 64_123
+LIMIT = 8
+AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class LimitedGuest(LocalGuest):
+    prefix: tuple[str, ...] = ("prlimit", f"--nproc={LIMIT}:{LIMIT}", *AS_USER)
+
+
+@pytest.fixture
+async def instance(anyio_backend, tmp_path):
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("another user can be taken on only by root, with setpriv")
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(folder.stat().st_mode | 0o011)
+    os.chown(workspace, USER, USER)
+    kit = await equip(LimitedGuest(), root=PurePosixPath(workspace))
+    yield LocalInstance(InstanceRef(provider="test", id="limited"), kit)
+    end_all(str(tmp_path))
+    shutil.rmtree(kit.control)
+
+
+@asynccontextmanager
+async def taken(number: int):
+    """So many of the user's processes run for as long as the block."""
+    sleepers = [subprocess.Popen([*AS_USER, "sleep", "1000"]) for _ in range(number)]
+    names = [Path(f"/proc/{sleeper.pid}/comm") for sleeper in sleepers]
+    try:
+        await until(lambda: all(name.read_text() == "sleep\n" for name in names), 60)
+        yield
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
+async def test_a_command_that_meets_the_limit_has_a_result(instance) -> None:
+    """EX-1: it is the command's own trouble, told by its shell, and ends with the command's jobs."""
+    bomb = "i=0; while [ $i -lt 40 ]; do sleep 1000 & i=$((i+1)); done; echo no limit"
+    result = await instance.exec(
+        ExecRequest(shell=f"({bomb}); kill $(jobs -p) 2>/dev/null; exit 7")
+    )
+    assert result.exit_code != 0
+    assert b"ork" in result.stderr
+    assert b"no limit" not in result.stdout
+
+
+async def works(instance) -> bool:
+    await instance.files.write("/workspace/f", b"x")
+    ran = await instance.exec(ExecRequest(argv=("cat", "f")))
+    return (ran.exit_code, ran.stdout) == (0, b"x")
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["no-child", "no-shell"])
+async def test_where_nothing_can_be_started_that_is_told_and_passes(instance, more) -> None:
+    """EX-1, EX-14: unavailable, or unknown where nobody could look; never a made-up result."""
+    async with taken(LIMIT + more):
+        with pytest.raises(Unavailable) as raised:
+            await instance.exec(ExecRequest(argv=("touch", "ran")))
+        error = raised.value
+        assert error.effect is Effect.NONE or isinstance(error, OutcomeUnknown)
+        with pytest.raises(Unavailable):
+            await instance.files.list("/workspace")
+        with pytest.raises(Unavailable):
+            await instance.files.write("/workspace/f", b"x")
+    assert [entry.path.name for entry in await instance.files.list("/workspace")] == []
+    assert await works(instance)
