@@ -23,7 +23,8 @@ def locked(root) -> dict[str, tuple[Requirement, list[str]]]:
 
 def wanted(root) -> list[Requirement]:
     lines = (root / "requirements.in").read_text().splitlines()
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    stated = (re.sub(r"(^|\s)#.*", "", line).strip() for line in lines)
+    return [Requirement(line) for line in stated if line]
 
 
 def test_every_requirement_is_one_version_with_hashes(locked):

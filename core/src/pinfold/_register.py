@@ -110,15 +110,16 @@ class Register:
         if not sandbox or "/" in sandbox or sandbox.startswith("."):
             raise InvalidArgument(f"{sandbox!r} is no sandbox id")
         self._make_folder()
-        lock = _lock(self.folder / f"{sandbox}.lock", create=True)
-        if lock is None:
-            raise Locked(f"{sandbox} is held by another controller")
+        path = self.folder / f"{sandbox}.lock"
+        while (lock := _new_lock(path) or _lock(path)) is None:
+            if path.exists():
+                raise Locked(f"{sandbox} is held by another controller")
         return Claim(self.folder, sandbox, lock)
 
     def abandoned(self) -> Iterator[Claim]:
         """Yield, locked, each sandbox whose controller is gone; release it once it is ended."""
         for path in sorted(self.folder.glob("*.lock")):
-            lock = _lock(path, create=False)
+            lock = _lock(path)
             if lock is not None:
                 yield Claim(self.folder, path.stem, lock)
 
@@ -126,7 +127,7 @@ class Register:
         """Return the ids of the sandboxes whose controllers live, this process's own included."""
         held = []
         for path in sorted(self.folder.glob("*.lock")):
-            lock = _lock(path, create=False)
+            lock = _lock(path)
             if lock is not None:
                 os.close(lock)
             elif path.exists():
@@ -137,26 +138,39 @@ class Register:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _lock(path: Path, *, create: bool) -> int | None:
+def _new_lock(path: Path) -> int | None:
+    """Make a lock file and return a descriptor that holds it, or None where one is there.
+
+    It gets its name when it is locked already: a collection would else take it for abandoned.
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    fd = os.open(aside, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _flock(fd)
+        os.link(aside, path)
+    except FileExistsError:
+        os.close(fd)
+        return None
+    except BaseException:
+        os.close(fd)
+        raise
+    finally:
+        aside.unlink()
+    return fd
+
+
+def _lock(path: Path) -> int | None:
     """Return a descriptor that holds the lock, or None where another holds it or it is gone.
 
     A flock belongs to the open file: another open in this same process meets it too.
     """
-    try:
-        import fcntl
-    except ImportError:
-        raise Unavailable(
-            "the register of ephemeral sandboxes needs POSIX file locks",
-            hint="use a store",
-        ) from None
-    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     while True:
         try:
-            fd = os.open(path, flags, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(fd)
             if os.path.samestat(os.fstat(fd), path.stat()):
                 return fd
         except BlockingIOError:
@@ -164,7 +178,21 @@ def _lock(path: Path, *, create: bool) -> int | None:
             return None
         except FileNotFoundError:
             pass  # it was struck out between open and lock
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)
+
+
+def _flock(fd: int) -> None:
+    try:
+        import fcntl
+    except ImportError:
+        raise Unavailable(
+            "the register of ephemeral sandboxes needs POSIX file locks",
+            hint="use a store",
+        ) from None
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _read_refs(path: Path) -> tuple[InstanceRef, ...]:

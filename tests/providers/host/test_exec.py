@@ -3,7 +3,6 @@
 import gc
 import math
 import os
-import signal
 import time
 
 import anyio
@@ -464,12 +463,9 @@ async def test_the_umask_and_the_user_are_what_the_contract_says(instance, level
     assert (workspace(instance) / "f").stat().st_mode & 0o777 == 0o644
 
 
-async def test_signals_and_descriptors_are_as_a_program_expects(instance):
-    """No descriptor but the three, no signal ignored or blocked: SIGPIPE above all."""
+async def test_descriptors_are_as_a_program_expects(instance):
+    """None but the three, and ls's own; signals have tests of their own."""
     assert (await out(instance, "ls /proc/self/fd")).split() == ["0", "1", "2", "3"]
-    status = await out(instance, "grep -E '^Sig(Ign|Blk)' /proc/self/status")
-    assert {line.split()[1] for line in status.splitlines()} == {"0" * 16}
-    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN, "control: here it is ignored"
 
 
 @pytest.mark.parametrize(
