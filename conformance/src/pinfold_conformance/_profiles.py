@@ -27,7 +27,7 @@ class Profile:
         all_codes: exit codes one by one, not a sample.
         flood_bytes: output of the command that floods.
         file_bytes: size of the large file.
-        race_tries: operations, against an attacker whose swaps are counted, after which a race has been tried enough.
+        race_tries: operations after which a race has been tried enough.
         race_seconds: seconds after which a race has been tried enough.
         parallel: concurrent calls.
     """
