@@ -89,10 +89,13 @@ async def test_er1_what_a_target_says_of_a_process_it_could_not_start_is_told_as
         await box.run("true")
 
 
-async def test_a_command_that_kills_what_watches_it_has_an_unknown_outcome(box) -> None:
+@pytest.mark.parametrize("more", ["", "rm -rf {control}; "], ids=["", "and spoils what it wrote"])
+async def test_a_command_that_kills_what_watches_it_has_an_unknown_outcome(box, more) -> None:
+    """EX-14: it has begun, however fast it was to end its parent."""
     beat = Heartbeat(box)
+    spoil = more.format(control=box.instance.equipment.control or "/nowhere")
     with anyio.fail_after(10), pytest.raises(OutcomeUnknown):
-        await box.sh(f"kill -9 $PPID; {beat.loop}")
+        await box.sh(f"kill -9 $PPID; {spoil}{beat.loop}")
     assert await beat.is_still()
 
 

@@ -37,6 +37,9 @@ COOKIE = "PINFOLD_EXEC"
 #: Exit codes up to this say what they say; above, a signal may stand behind them.
 _PLAIN: Final = 127
 
+#: What a guest's way to start a program says of one that can't be started.
+_NO_SHELL: Final = (126, 127)
+
 
 @attrs.frozen(kw_only=True)
 class Command:
@@ -183,10 +186,15 @@ class _Watched(Running):
                 "what watched the command was ended before the command was",
                 hint="a command must not end its parent; look what it has done",
             )
-        raise Unavailable(
-            f"the target's shell could not start the command: it ended with {code}",
-            hint="see that the target has a working sh",
-            details={"exit_code": code},
+        if code in _NO_SHELL:
+            raise Unavailable(
+                f"the target's shell could not start the command: it ended with {code}",
+                hint="see that the target has a working sh",
+                details={"exit_code": code},
+            )
+        raise OutcomeUnknown(  # a command can spoil the slot
+            f"what watched the command ended with {code}, and left no word of it",
+            hint="look what it has done before it is run again",
         )
 
     async def aclose(self) -> None:

@@ -23,9 +23,8 @@ case $witness in
   jobs)
     # A handler: a command that signals its group must not end us. Children get the default back.
     trap : HUP INT QUIT USR1 USR2 ALRM TERM
-    # The slot is read back: say where our part begins.
+    say started # before it can end us
     $session env --default-signal -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
-    say started $!
     exec 5<&-
     while :; do
       wait
