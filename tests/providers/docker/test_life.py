@@ -69,6 +69,7 @@ async def test_another_process_takes_an_instance_up_again(provider):
         assert await third.status() is InstanceStatus.PAUSED
         await third.resume()
         assert await said(third, "cat f") == "here\n"
+        await third.detach()
     finally:
         await provider.destroy(first.ref)
     with pytest.raises(Lost):

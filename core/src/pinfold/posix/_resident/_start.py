@@ -93,8 +93,10 @@ class _ProcessLink(Link):
         return await self._process.wait() in _NOBODY
 
     async def aclose(self) -> None:
-        await self._end_input()
-        await self._process.aclose()
+        try:
+            await self._end_input()
+        finally:
+            await self._process.aclose()
 
     async def _end_input(self) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -170,7 +172,8 @@ async def start(
             return Running(session=session, machine=machine, folder=folder)
     except BaseException as exc:
         with anyio.move_on_after(_START_SECONDS, shield=True):
-            await process.signal(9)
+            with suppress(PinfoldError):
+                await process.signal(9)
             await link.aclose()
             if folder:  # what is not our helper leaves it there
                 with suppress(PinfoldError):
