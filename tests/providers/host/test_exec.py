@@ -3,6 +3,7 @@
 import gc
 import math
 import os
+import re
 import time
 
 import anyio
@@ -10,6 +11,7 @@ import pytest
 
 from pinfold.errors import InvalidArgument, NotADirectory, NotFound, OutsideWorkspace, TooLarge
 from pinfold.provider import ExecRequest
+from pinfold.spec import RETURN_GRACE_SECONDS, TERM_GRACE_SECONDS
 from tests.providers.host.support import (
     are_still,
     grows,
@@ -120,12 +122,14 @@ async def test_a_timeout_ends_the_whole_tree(instance):
     """EX-4: 124, output so far kept, everybody gone, in time; the child's own 124 is none."""
     beats = [workspace(instance) / f"hb{n}" for n in range(1, 6)]
     before = time.monotonic()
-    result = await sh(instance, tree(), timeout_seconds=0.8)
+    result = await sh(instance, tree(), timeout_seconds=1.5)
     elapsed = time.monotonic() - before
     assert (result.exit_code, result.timed_out, result.signal) == (124, True, None)
-    assert (result.stdout, result.stderr) == (b"early\n", b"also\n")
-    assert 0.8 <= elapsed < 0.8 + 2 + 3
-    assert result.duration_ms >= 800
+    assert result.stdout == b"early\n"
+    # A shell may still say how its own children ended before it is killed: its output too.
+    assert re.fullmatch(rb"also\n((Terminated|Killed)\n)*", result.stderr)
+    assert 1.5 <= elapsed < 1.5 + TERM_GRACE_SECONDS + RETURN_GRACE_SECONDS
+    assert result.duration_ms >= 1500
     assert all(beat.stat().st_size > 3 for beat in beats), "control: all of them lived"
     assert await are_still(*beats)
 
@@ -151,7 +155,8 @@ async def test_any_positive_number_is_a_timeout(instance, seconds):
     before = time.monotonic()
     result = await run(instance, "sleep", "30", timeout_seconds=seconds)
     assert result.timed_out
-    assert seconds <= time.monotonic() - before < seconds + 1
+    elapsed = time.monotonic() - before
+    assert seconds <= elapsed < seconds + TERM_GRACE_SECONDS + RETURN_GRACE_SECONDS
 
 
 async def test_no_timeout_is_a_choice(instance):
@@ -234,7 +239,7 @@ async def test_an_exec_returns_when_its_command_exits(instance):
     before = time.monotonic()
     script = f"({heartbeat('hb')}) & (while :; do echo more; echo > wrote; done) & echo now; exit 9"
     result = await sh(instance, script)
-    assert time.monotonic() - before < 1.5
+    assert time.monotonic() - before < 10  # its children have no end
     assert result.exit_code == 9
     assert b"now\n" in result.stdout
     await grows(workspace(instance) / "hb")
