@@ -12,41 +12,72 @@ from pinfold.posix._resident._tree import _checked, _parse_fetched
 from pinfold.posix._resident._wire import (
     GREETING_BYTES,
     MAX_FRAME,
+    MAX_OUT,
     Cursor,
     Decoder,
     Frame,
     From,
     Greeting,
     Malformed,
+    Output,
     frame,
     text,
     texts,
 )
 
-kinds = st.sampled_from(list(From))
+kinds = st.sampled_from([kind for kind in From if kind is not From.OUT])
 numbers = st.integers(0, 0xFFFFFFFF)
-frames = st.lists(st.tuples(kinds, numbers, st.binary(max_size=300)), max_size=20)
+whole = st.tuples(kinds, numbers, st.binary(max_size=300))
+outputs = st.tuples(st.just(From.OUT), numbers, st.binary(min_size=2, max_size=300))
+frames = st.lists(whole | outputs, max_size=20)
 
 
 @given(frames=frames, cuts=st.lists(st.integers(0, 4000), max_size=10))
 def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(frames, cuts) -> None:
     stream = b"".join(frame(*one) for one in frames)
     decoder = Decoder()
-    found: list[Frame] = []
+    found: list[Frame | Output] = []
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
         found += decoder.feed(stream[start:end])
-    assert [(one.kind, one.number, one.payload) for one in found] == frames
+    at = iter(found)
+    for kind, number, payload in frames:
+        one = next(at)
+        if isinstance(one, Frame):
+            assert (one.kind, one.number, one.payload) == (kind, number, payload)
+            continue
+        pieces = [one.data]  # of one output, in order, and none is empty
+        while sum(map(len, pieces)) < len(payload) - 1:
+            more = next(at)
+            assert isinstance(more, Output)
+            assert (more.number, more.index) == (one.number, one.index)
+            pieces.append(more.data)
+        assert (From.OUT, one.number, one.index) == (kind, number, payload[0])
+        assert b"".join(pieces) == payload[1:]
+        assert all(pieces)
+    assert next(at, None) is None
+
+
+def test_output_is_passed_on_before_its_frame_is_whole() -> None:
+    decoder = Decoder()
+    data = frame(From.OUT, 7, b"\2" + bytes(1000))
+    assert list(decoder.feed(data[:500])) == [Output(7, 2, bytes(490))]
+    assert list(decoder.feed(data[500:])) == [Output(7, 2, bytes(510))]
 
 
 @given(st.lists(st.binary(max_size=100), max_size=20))
 @example([b"\xff\xff\xff\xff" * 3])
 @example([b"\x04\0\0\0" + b"\x11" + bytes(20)])
+@example([b"\x06\0\0\0" + b"\x12" + bytes(20)])
+@example([b"\x07\0\x04\0" + b"\x12" + bytes(20)])
 def test_any_bytes_are_frames_or_malformed(pieces) -> None:
     decoder = Decoder()
     try:
         for piece in pieces:
             for one in decoder.feed(piece):
+                if isinstance(one, Output):
+                    assert 1 <= len(one.data) <= MAX_OUT
+                    continue
                 assert From.REPLY <= one.kind <= From.ACK
                 assert len(one.payload) <= MAX_FRAME
     except Malformed:
@@ -56,7 +87,7 @@ def test_any_bytes_are_frames_or_malformed(pieces) -> None:
 def test_a_promised_frame_takes_no_memory_before_it_comes() -> None:
     decoder = Decoder()
     tracemalloc.start()
-    assert list(decoder.feed((MAX_FRAME).to_bytes(4, "little") + b"\x12" + bytes(4))) == []
+    assert list(decoder.feed((MAX_FRAME).to_bytes(4, "little") + b"\x11" + bytes(4))) == []
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
 

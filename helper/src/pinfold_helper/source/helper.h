@@ -27,7 +27,7 @@ enum {
     MAX_CALL = 1 << 20,       /* bytes that one READ or WRITE carries */
     MAX_OUT = 256 << 10,      /* bytes that one OUT carries */
     IN_CREDIT = 1 << 20,      /* input that may be sent unasked */
-    ACK_EVERY = 64 << 10,     /* received bytes after which an ACK is due */
+    ACK_EVERY = 256 << 10,    /* received bytes after which an ACK is due */
     WINDOW = 4 << 20,         /* unacknowledged output at which commands have to wait */
     OVERFLOW = 64 << 20,      /* unacknowledged output at which the session is given up */
     GRACE_MS = 30000,         /* how long the helper waits for a new connection */
@@ -49,6 +49,7 @@ void put_u64(struct buffer *b, uint64_t value);
 void put_str(struct buffer *b, const char *text);
 void reserve(struct buffer *b, size_t room);
 void drop_front(struct buffer *b, size_t len);
+void give_back(struct buffer *b); /* what an empty one has kept of a large transfer */
 void store_u32(uint8_t *at, uint32_t value);
 void *allocate(size_t size);
 

@@ -586,8 +586,8 @@ static void acknowledged(struct reader *r) {
         return;
     }
     size_t done = (size_t)(received - session.base);
-    /* Moving the rest down is dear: only when much is to be gained. */
-    if (done < session.out.len && done < WINDOW / 8) return;
+    /* Moving the rest down is dear: only when more is gained than moved, or room is needed. */
+    if (done < session.out.len - done && !(is_full() && done >= WINDOW / 8)) return;
     drop_front(&session.out, done);
     session.base += done;
     session.sent -= done;
@@ -852,6 +852,10 @@ void session_step(const struct pollfd *fds) {
     if (strays) kill_strays();
     for (size_t i = job_count; i--;)
         if (jobs[i]->ended && jobs[i]->control < 0) remove_job(i);
+    if (!job_count) {
+        give_back(&session.in);
+        give_back(&session.out);
+    }
     if (jobs_call.waiting && (!count_commands() || now >= jobs_call.until)) {
         jobs_call.waiting = false;
         call_jobs(jobs_call.id, false);

@@ -25,12 +25,13 @@ void put(struct buffer *b, const void *data, size_t len) {
 
 void drop_front(struct buffer *b, size_t len) {
     b->len -= len;
-    if (b->len) {
-        memmove(b->data, b->data + len, b->len);
-    } else if (b->cap > 64 << 10) { /* give back what a large transfer took */
-        free(b->data);
-        *b = (struct buffer){0};
-    }
+    if (b->len) memmove(b->data, b->data + len, b->len);
+}
+
+void give_back(struct buffer *b) {
+    if (b->len || b->cap <= 64 << 10) return;
+    free(b->data);
+    *b = (struct buffer){0};
 }
 
 void store_u32(uint8_t *at, uint32_t value) {

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ IDLE_SECONDS: Final = 0.4
 #: What the guard reads of a stream at once; thrice in two seconds is more than a pipe holds.
 DRIP_BYTES: Final = 128 * 1024
 MEMORY_BYTES: Final = 1024 * 1024
+#: Reads that found something at once, after which other tasks have a turn.
+EAGER_READS: Final = 8
 
 
 class Spool:
@@ -38,17 +41,21 @@ class Spool:
 
     def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
         self._memory_bytes = memory_bytes
-        self._head = bytearray()
+        self._pieces: deque[bytes] = deque()
+        self._begun = 0  # bytes of the first piece that are gone
+        self._held = 0
         self._file: int | None = None
         self._read = self._written = 0
 
     def __len__(self) -> int:
-        return len(self._head) + self._written - self._read
+        return self._held + self._written - self._read
 
-    def put(self, data: bytes | memoryview) -> None:
+    def put(self, data: bytes) -> None:
         if self._file is None:
-            if len(self._head) + len(data) <= self._memory_bytes:
-                self._head += data
+            if self._held + len(data) <= self._memory_bytes:
+                if data:
+                    self._pieces.append(data)
+                    self._held += len(data)
                 return
             descriptor, name = tempfile.mkstemp(prefix="pinfold-")
             Path(name).unlink()
@@ -60,10 +67,14 @@ class Spool:
             view = view[count:]
 
     def get(self, max_bytes: int) -> bytes:
-        """Return what comes next; empty if nothing is held."""
-        if self._head:
-            data = bytes(self._head[:max_bytes])
-            del self._head[:max_bytes]
+        """Return what comes next, as it was put where it fits; empty if nothing is held."""
+        if self._pieces:
+            data = self._pieces[0][self._begun : self._begun + max_bytes]
+            self._begun += len(data)
+            self._held -= len(data)
+            if self._begun == len(self._pieces[0]):
+                self._pieces.popleft()
+                self._begun = 0
             return data
         if self._file is None:
             return b""
@@ -74,7 +85,8 @@ class Spool:
         return data
 
     def close(self) -> None:
-        self._head.clear()
+        self._pieces.clear()
+        self._begun = self._held = 0
         if self._file is not None:
             os.close(self._file)
         self._file, self._read, self._written = None, 0, 0
@@ -131,6 +143,7 @@ class EngineSocket(ByteStream):
         self._spool = Spool()
         self._receiving = False
         self._idle_since = time.monotonic()
+        self._eager = 0
         self._ended = self._closed = False
         self._failure: OSError | None = None
 
@@ -176,7 +189,6 @@ class EngineSocket(ByteStream):
             if data:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
                 return data
-            waited = False
             while not self._ended:
                 if self._closed:
                     raise anyio.ClosedResourceError
@@ -184,12 +196,14 @@ class EngineSocket(ByteStream):
                     data = self._socket.recv(max_bytes)
                 except BlockingIOError:
                     await anyio.wait_readable(self._socket)
-                    waited = True
+                    self._eager = 0
                     continue
                 except OSError as exc:
                     raise anyio.BrokenResourceError from exc
                 if data:
-                    if not waited:
+                    self._eager += 1
+                    if self._eager == EAGER_READS:  # others have a turn, too
+                        self._eager = 0
                         await anyio.lowlevel.cancel_shielded_checkpoint()
                     return data
                 self._ended = True

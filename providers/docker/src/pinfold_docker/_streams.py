@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 import anyio
@@ -13,7 +14,8 @@ from pinfold_docker._socket import Spool
 
 __all__ = ["Demultiplexer", "OutputStream", "StdinStream"]
 
-HEADER_BYTES: Final = 8
+HEADER: Final = Struct(">BxxxI")
+HEADER_BYTES: Final = HEADER.size
 #: What is read for somebody who has not asked yet; half of what a spool holds in memory.
 AHEAD_BYTES: Final = 512 * 1024
 STDOUT: Final = 1
@@ -29,7 +31,7 @@ class Demultiplexer:
 
     def __init__(self, source: Hijacked) -> None:
         self._source = source
-        self._pumping = anyio.Lock()
+        self._pumping = anyio.Lock(fast_acquire=True)
         self._full, self._less = False, anyio.Event()
         self._queues = {STDOUT: Spool(), STDERR: Spool()}
         self._header = bytearray()
@@ -97,23 +99,26 @@ class Demultiplexer:
             self.ended = self.broken = True
 
     def _take(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            if not self._left:
-                missing = HEADER_BYTES - len(self._header)
-                self._header += view[:missing]
-                view = view[missing:]
-                if len(self._header) < HEADER_BYTES:
-                    return
-                self._into = STDERR if self._header[0] == STDERR else STDOUT
-                self._left = int.from_bytes(self._header[4:], "big")
-                self._header.clear()
+        parts: dict[int, list[memoryview]] = {STDOUT: [], STDERR: []}
+        view, at = memoryview(data), 0
+        while at < len(data):
+            if self._left:
+                part = view[at : at + self._left]
+                parts[self._into].append(part)
+                self._left -= len(part)
+                at += len(part)
                 continue
-            part = view[: self._left]
-            self._queues[self._into].put(part)
-            self.totals[self._into] += len(part)
-            self._left -= len(part)
-            view = view[len(part) :]
+            missing = HEADER_BYTES - len(self._header)
+            self._header += view[at : at + missing]
+            at += missing
+            if len(self._header) == HEADER_BYTES:
+                number, self._left = HEADER.unpack(self._header)
+                self._into = STDERR if number == STDERR else STDOUT
+                self._header.clear()
+        for number, found in parts.items():
+            joined = b"".join(found)  # one copy, which holds nothing of the other stream
+            self._queues[number].put(joined)
+            self.totals[number] += len(joined)
 
     def close(self) -> None:
         """Forget what nobody asked for."""

@@ -31,6 +31,7 @@ from pinfold.posix._resident._wire import (
     Greeting,
     Malformed,
     Open,
+    Output,
     To,
     answer,
     frame,
@@ -138,7 +139,7 @@ class Session:
         self._unsent: deque[bytes] = deque()
         self._base = 0
         self._unacked = 0
-        self._sending = anyio.Lock()
+        self._sending = anyio.Lock(fast_acquire=True)
         self._room_waiters: list[Waiter] = []
         # Incoming.
         self._decoder = Decoder()
@@ -383,6 +384,9 @@ class Session:
             else:
                 await self._reconnect()
             return
+        await self.flush()
+        if self._link is not link:
+            return
         data = b""
         try:
             with anyio.move_on_after(_QUIET_SECONDS) as quiet:
@@ -410,8 +414,6 @@ class Session:
         if self._received - self._told >= ACK_EVERY:
             self._told = self._received
             self.put(frame(To.ACK, 0, self._received.to_bytes(_U64, "little")))
-        if self._unsent:
-            await self.flush()
 
     async def _is_anyone_there(self) -> None:
         if self._ping is not None:
@@ -421,14 +423,12 @@ class Session:
         self._ping, _ = self.begin_call(Call.PING, b"")
         await self.flush()
 
-    def _take(self, one: Frame) -> None:
-        if one.kind is From.OUT or one.kind is From.GRANT or one.kind is From.END:
-            stream = self._streams.get(one.number)
-            if stream is None:
-                raise Malformed(f"it answers operation {one.number}, which there is not")
-            if one.kind is From.OUT:
-                stream.take_output(one.payload)
-            elif one.kind is From.GRANT:
+    def _take(self, one: Frame | Output) -> None:
+        if isinstance(one, Output):
+            self._stream(one.number).take_output(one.index, one.data)
+        elif one.kind is From.GRANT or one.kind is From.END:
+            stream = self._stream(one.number)
+            if one.kind is From.GRANT:
                 stream.take_grant(one.payload)
             else:
                 del self._streams[one.number]
@@ -445,6 +445,12 @@ class Session:
             cursor = Cursor(one.payload)
             self._acknowledged(cursor.u64())
             cursor.end()
+
+    def _stream(self, number: int) -> Stream:
+        stream = self._streams.get(number)
+        if stream is None:
+            raise Malformed(f"it answers operation {number}, which there is not")
+        return stream
 
     # --- connections ------------------------------------------------------------
 

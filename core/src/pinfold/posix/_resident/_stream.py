@@ -142,10 +142,8 @@ class Stream:
         size = min(len(data), self._input_room, MAX_OUT)
         if size and not self.ended:
             self._input_room -= size
-            head = frame_head(To.DATA, self.number, size)
-            self.session.put(head + data[:size] if size < 1024 else head)
-            if size >= 1024:
-                self.session.put(bytes(data[:size]))
+            # In one piece: an engine passes on what it is sent by itself, a head alone too.
+            self.session.put(frame_head(To.DATA, self.number, size) + data[:size])
         return size
 
     async def send(self, data: bytes) -> bool:
@@ -214,12 +212,11 @@ class Stream:
 
     # --- what the session brings -----------------------------------------------------------------
 
-    def take_output(self, payload: bytes) -> None:
-        """Take an OUT."""
-        index = payload[0] if payload else 0
-        size = len(payload) - 1
-        if index not in (1, 2) or not 1 <= size <= MAX_OUT:
-            raise Malformed("an output frame is not as it should be")
+    def take_output(self, index: int, data: bytes) -> None:
+        """Take some of an OUT."""
+        size = len(data)
+        if index not in (1, 2):
+            raise Malformed(f"there is no output {index}")
         if self._limited[index - 1]:
             if size > self._credit[index - 1]:
                 raise Malformed("more output than credit")
@@ -227,7 +224,7 @@ class Stream:
         if self._abandoned:
             self.return_credit(index, size)
         else:
-            self._output[index - 1].append(payload[1:])
+            self._output[index - 1].append(data)
         self._wake()
 
     def take_grant(self, payload: bytes) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Greeting",
     "Malformed",
     "Open",
+    "Output",
     "To",
     "answer",
     "frame",
@@ -57,6 +58,8 @@ DROP_STDOUT: Final = 2
 DROP_STDERR: Final = 4
 
 _HEAD: Final = Struct("<IBI")
+#: What stands before the output itself in an OUT, its length left out.
+_OUT_HEAD: Final = 6
 _GREETING: Final = Struct("<8sIIIIQ16s32s")
 _U8, _U32, _U64, _I64 = Struct("<B"), Struct("<I"), Struct("<Q"), Struct("<q")
 _FACTS: Final = Struct("<BIQqqQQ")
@@ -174,11 +177,20 @@ def answer(token: bytes, received: int) -> bytes:
 
 @attrs.frozen
 class Frame:
-    """One frame from the helper."""
+    """One frame from the helper, none of output."""
 
     kind: From
     number: int
     payload: bytes
+
+
+@attrs.frozen
+class Output:
+    """Some bytes of an OUT; the rest of the frame, if there is one, follows."""
+
+    number: int
+    index: int
+    data: bytes
 
 
 @attrs.frozen(kw_only=True)
@@ -327,28 +339,56 @@ class Cursor:
 
 
 class Decoder:
-    """Makes frames of a stream of bytes, in bounded memory."""
+    """Makes frames of a stream of bytes, in bounded memory; output is passed on as it comes."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._held = bytearray()  # the beginning of a frame
+        self._number = self._index = self._left = 0  # of the OUT that is under way
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole now.
+    def feed(self, data: bytes) -> Iterator[Frame | Output]:
+        """Yield the frames that are whole now, and of an OUT what there is of it.
 
         Raises:
             Malformed: the stream can't be believed any more.
         """
-        self._held += data
-        at, size = 0, len(self._held)
-        try:
-            while size - at >= _HEAD.size:
-                length, kind, number = _HEAD.unpack_from(self._held, at)
-                if not 5 <= length <= MAX_FRAME or not From.REPLY <= kind <= From.ACK:
-                    raise Malformed(f"a frame of kind {kind} with {length} bytes")
-                end = at + 4 + length
-                if end > size:
-                    break
-                yield Frame(From(kind), number, bytes(self._held[at + _HEAD.size : end]))
+        at = 0
+        while at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                at += len(piece)
+                self._left -= len(piece)
+                yield Output(self._number, self._index, piece)
+            elif self._held:
+                missing = _together(self._held, 0) - len(self._held)
+                self._held += data[at : at + missing]
+                at = min(at + missing, len(data))
+                if len(self._held) == _together(self._held, 0):
+                    frame_, self._held = bytes(self._held), bytearray()
+                    yield from self._begin(frame_, 0, len(frame_))
+            elif (end := at + _together(data, at)) <= len(data):
+                yield from self._begin(data, at, end)
                 at = end
-        finally:
-            del self._held[:at]
+            else:
+                self._held += data[at:]
+                at = len(data)
+
+    def _begin(self, data: bytes, at: int, end: int) -> tuple[Frame, ...]:
+        length, kind, number = _HEAD.unpack_from(data, at)
+        if kind != From.OUT:
+            return (Frame(From(kind), number, data[at + _HEAD.size : end]),)
+        self._number, self._index, self._left = number, data[end - 1], length - _OUT_HEAD
+        return ()
+
+
+def _together(data: bytes | bytearray, at: int) -> int:
+    """Return how many bytes of a frame have to be together, as far as can be told."""
+    if len(data) - at < _HEAD.size:
+        return _HEAD.size
+    length, kind, _ = _HEAD.unpack_from(data, at)
+    if not 5 <= length <= MAX_FRAME or not From.REPLY <= kind <= From.ACK:
+        raise Malformed(f"a frame of kind {kind} with {length} bytes")
+    if kind != From.OUT:
+        return 4 + int(length)
+    if not _OUT_HEAD < length <= _OUT_HEAD + MAX_OUT:
+        raise Malformed(f"an output frame with {length} bytes")
+    return _HEAD.size + 1
