@@ -15,7 +15,7 @@ from pinfold.errors import (
 )
 from pinfold.posix import equip
 from pinfold.provider import ExecRequest, Features
-from tests.core.posix.conftest import Heartbeat
+from tests.core.posix.conftest import Heartbeat, until
 from tests.core.posix.guests import LocalGuest, LocalProcess, Pipe
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("kind", ["shell"])]
@@ -133,6 +133,16 @@ async def test_without_background_jobs_are_waited_for(tmp_path, kind) -> None:
     result = await kit.runner.run(ExecRequest(shell=script))
     assert (result.stdout, result.timed_out) == (b"now\nlate\n", False)
     assert (tmp_path / "done").exists()
+    # The command's end and what its child says after it arrive in one piece.
+    said = bytearray()
+
+    async def slow(stream: str, piece: bytes) -> None:
+        said.extend(piece)
+        await until((tmp_path / "last").exists)
+
+    script = "echo now; (sleep 0.3; echo late; touch last) &"
+    await kit.runner.run(ExecRequest(shell=script), slow)
+    assert said == b"now\nlate\n"
     result = await kit.runner.run(ExecRequest(shell="sleep 60 & echo x", timeout_seconds=0.3))
     assert (result.stdout, result.timed_out) == (b"x\n", True)
 

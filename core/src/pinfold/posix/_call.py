@@ -79,17 +79,17 @@ class Boundary:
         self.head, self.tail = secrets.token_hex(16), secrets.token_hex(16)
         self.bytes = (self.head + self.tail).encode()
 
-    def split(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """Return what surely comes before the boundary, what may be its beginning, and whether
-        it was found.
+    def split(self, data: bytes) -> tuple[bytes, bytes, bytes | None]:
+        """Return what surely comes before the boundary, what may be its beginning, and what comes
+        after it: None when it was not found.
         """
-        at = data.find(self.bytes)
-        if at >= 0:
-            return data[:at], b"", True
+        before, found, after = data.partition(self.bytes)
+        if found:
+            return before, b"", after
         for length in range(min(len(self.bytes) - 1, len(data)), 0, -1):
             if data.endswith(self.bytes[:length]):
-                return data[:-length], data[-length:], False
-        return data, b"", False
+                return data[:-length], data[-length:], None
+        return data, b"", None
 
 
 class Shell:
@@ -313,7 +313,8 @@ class _Said:
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._ended = True
             return self._pending
-        clear, self._pending, self.finished = self._boundary.split(self._pending + chunk)
+        clear, self._pending, after = self._boundary.split(self._pending + chunk)
+        self.finished = after is not None
         self._ended = self.finished
         return clear
 

@@ -62,7 +62,10 @@ class _Output:
                 chunk = await stream.receive(CHUNK)
                 self.steps += 1
                 if boundary is not None and not self.complete:
-                    chunk, pending, self.complete = boundary.split(pending + chunk)
+                    chunk, pending, after = boundary.split(pending + chunk)
+                    self.complete = after is not None
+                    if to_the_end and after:
+                        chunk += after
                 await self._take(chunk)
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._take(pending)

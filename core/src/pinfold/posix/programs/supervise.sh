@@ -18,6 +18,32 @@ cd -P -- "$cwd" && inside "$PWD" || {
   exit 125
 }
 unset PWD OLDPWD SHLVL
+mark() {
+  # A command may have left the pipe non-blocking and full.
+  tries=0
+  until printf '%s%s' "$head" "$tail"; do
+    tries=$((tries + 1))
+    [ $tries -le 100 ] || return
+    sleep 0.1
+  done
+}
+# A signal to the whole tree ends the witness at once, and the command when it has cleaned up: it
+# gets the time that EX-4 gives it before its output is ended. What became of it nobody saw.
+lost() {
+  tries=0 mine=PINFOLD_EXEC=$PINFOLD_EXEC
+  while [ $tries -lt 30 ]; do
+    tries=$((tries + 1)) others=
+    for each in $(PINFOLD_EXEC= grep -l -- "$mine" /proc/[0-9]*/environ 2>/dev/null); do
+      [ "$each" = "/proc/$$/environ" ] || others=1
+    done
+    [ "$others" ] || break
+    sleep 0.1
+  done
+  trap - EXIT
+  mark >&3
+  mark >&4
+  exit "$1"
+}
 signal=
 case $witness in
   jobs)
@@ -45,6 +71,7 @@ case $witness in
     say started
     command time -o "$slot.time" -f '' $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
     code=$?
+    [ "$code" -le 128 ] || [ -s "$slot.time" ] || lost "$code"
     read -r a b c d number <"$slot.time"
     case "$a $b $c $d" in
       'Command terminated by signal') code=$((128 + number)) signal=$number ;;
@@ -59,15 +86,6 @@ case $witness in
 esac
 trap - EXIT
 say done "$code" "$signal"
-mark() {
-  # A command may have left the pipe non-blocking and full.
-  tries=0
-  until printf '%s%s' "$head" "$tail"; do
-    tries=$((tries + 1))
-    [ $tries -le 100 ] || return
-    sleep 0.1
-  done
-}
 mark >&3
 mark >&4
 exit "$code"
