@@ -12,6 +12,9 @@ enum { HARD_LIMIT_US = 4000000 }; /* after the first KILL: then what is left is 
 static const struct command *command;
 static volatile int start_error; /* set by the child while it shares our memory */
 
+/* By the helper; not by commands. Who ignores the end of children has no zombies. */
+static const int ignored[] = {SIGPIPE, SIGHUP, SIGINT, SIGCHLD};
+
 static bool is_name(const char *entry, const char *name) {
     size_t len = strlen(name);
     return !strncmp(entry, name, len) && entry[len] == '=';
@@ -88,11 +91,19 @@ static void complain(int error) {
     for (size_t i = 0; i < 5; i++) write_all(2, parts[i], strlen(parts[i]));
 }
 
+static const uint64_t zeros[8]; /* the kernel's own struct: SIG_DFL; and an empty mask */
+
 /* Whoever started us may have had signals ignored or blocked, as a shell does for its jobs in the
  * background. Not by the C library, which keeps some of them to itself. */
-void default_signals(void) {
-    static const uint64_t zeros[8]; /* the kernel's own struct: SIG_DFL; and an empty mask */
+void set_signals(void) {
     for (int n = 1; n <= 64; n++) syscall(SYS_rt_sigaction, n, zeros, NULL, 8);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, zeros, NULL, 8);
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) signal(ignored[i], SIG_IGN);
+}
+
+static void command_signals(void) { /* what is handled the exec itself puts back */
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        syscall(SYS_rt_sigaction, ignored[i], zeros, NULL, 8);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, zeros, NULL, 8);
 }
 
@@ -105,7 +116,7 @@ static int child(void *unused) {
     if (fchdir(command->cwd)) start_error = errno;
     if (start_error) _exit(125);
     setrlimit(RLIMIT_NOFILE, &command->files);
-    default_signals();
+    command_signals();
     int error = search();
     if (error == E2BIG || error == ENOMEM || error == EAGAIN) {
         start_error = error;
@@ -120,7 +131,7 @@ static void nothing(int number) { (void)number; }
 struct supervisor {
     int control;
     pid_t leader;
-    bool ended, reported, released, timed_out, alone;
+    bool ended, reported, released, timed_out, alone; /* alone: no child is left */
     int status;
     uint64_t begun, deadline, kill_at, give_up_at; /* µs; 0: none */
 };
@@ -195,30 +206,30 @@ static int wait_ms(const struct supervisor *s) {
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-/* Keeps the few descriptors that it needs, at the lowest numbers. */
-static void keep_only(struct command *c, int *control) {
-    int *kept[] = {&c->cwd, &c->stdio[0], &c->stdio[1], &c->stdio[2], &c->drain[0], &c->drain[1],
-                   control};
-    int next = 3;
-    for (size_t i = 0; i < 7; i++) { /* first out of the way of each other */
-        if (*kept[i] < 0) continue;
-        int fd = fcntl(*kept[i], F_DUPFD_CLOEXEC, 16);
-        if (fd < 0) _exit(4);
-        *kept[i] = fd;
+/* Keeps the few descriptors that it needs: what others read would never end. */
+static void keep_only(const struct command *c, int control) {
+    const int kept[] = {c->cwd,      c->stdio[0], c->stdio[1], c->stdio[2],
+                        c->drain[0], c->drain[1], control};
+    for (int from = 3, next; from < INT_MAX; from = next + 1) {
+        next = INT_MAX;
+        for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+            if (kept[i] >= from && kept[i] < next) next = kept[i];
+        close_between(from, next);
+        if (next == INT_MAX) return;
     }
-    for (int fd = 3; fd < 16; fd++) close(fd);
-    for (size_t i = 0; i < 7; i++) {
-        if (*kept[i] < 0) continue;
-        if (dup3(*kept[i], next, O_CLOEXEC) < 0) _exit(4);
-        *kept[i] = next++;
+}
+
+static void let_go(struct command *c, int first, int end) { /* of the command's own */
+    for (; first < end; first++) {
+        if (c->stdio[first] >= 0) close(c->stdio[first]);
+        c->stdio[first] = -1;
     }
-    close_from(next);
 }
 
 _Noreturn void supervise(const struct command *given, int control) {
     static char stack[256 << 10] __attribute__((aligned(16)));
     struct command mine = *given;
-    struct supervisor s = {.begun = now_us()};
+    struct supervisor s = {.begun = now_us(), .control = control};
     struct sigaction action = {.sa_handler = nothing};
     sigset_t child_ended, none;
     sigemptyset(&none);
@@ -227,9 +238,8 @@ _Noreturn void supervise(const struct command *given, int control) {
     sigprocmask(SIG_SETMASK, &child_ended, NULL);
     sigaction(SIGCHLD, &action, NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    keep_only(&mine, &control);
+    keep_only(&mine, control);
     command = &mine;
-    s.control = control;
     s.leader = clone(child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     if (s.leader < 0) {
         start_error = errno;
@@ -237,17 +247,21 @@ _Noreturn void supervise(const struct command *given, int control) {
         tell(&s);
         _exit(0);
     }
-    for (int i = 0; i < 3; i++)
-        if (mine.stdio[i] > 2) close(mine.stdio[i]);
+    /* Of a pipe's output end: not before the report, with which the helper looks what is in it, and
+     * for whose sake alone it is woken then. */
+    let_go(&mine, 0, mine.terminal ? 3 : 1);
     if (mine.timeout_ms) s.deadline = s.begun + mine.timeout_ms * 1000;
     for (;;) {
         reap(&s);
         uint64_t now = now_us();
         bool ending = s.kill_at, over = s.ended && (!ending || s.alone || now >= s.give_up_at);
-        if (over && !s.reported) tell(&s);
         if (s.alone && s.ended) { /* said again if background jobs had gone on */
             tell(&s);
             _exit(0);
+        }
+        if (over && !s.reported) {
+            tell(&s);
+            let_go(&mine, 1, 3);
         }
         if (s.deadline && !s.ended && !s.timed_out && now >= s.deadline) {
             s.timed_out = true;

@@ -49,7 +49,7 @@ void put_u64(struct buffer *b, uint64_t value);
 void put_str(struct buffer *b, const char *text);
 void reserve(struct buffer *b, size_t room);
 void drop_front(struct buffer *b, size_t len);
-void give_back(struct buffer *b); /* what an empty one has kept of a large transfer */
+void give_back(struct buffer *b); /* what it has kept of a large transfer */
 void store_u32(uint8_t *at, uint32_t value);
 void *allocate(size_t size);
 
@@ -191,7 +191,7 @@ struct order { /* the helper to a supervisor */
 };
 
 _Noreturn void supervise(const struct command *command, int control);
-void default_signals(void);
+void set_signals(void); /* the helper's own; commands have every one at its default */
 char **merged_env(char *const *base, char *const *extra, size_t extra_count);
 
 /* --- session.c: frames and jobs ---------------------------------------------------------- */
@@ -217,12 +217,11 @@ size_t session_poll(struct pollfd *fds);     /* adds what the jobs wait for */
 void session_step(const struct pollfd *fds); /* does what can be done without waiting */
 int session_timeout(void);                   /* ms until session_step is due again, -1 never */
 uint32_t count_commands(void);               /* and background jobs */
-void session_reap(void);
 void session_close(void);                    /* ends everything */
 
 /* --- main.c ------------------------------------------------------------------------------ */
 
-void close_from(int first);
+void close_between(int first, int end);
 void forget_connections(void); /* in a child: none of them is its business */
 
 #endif

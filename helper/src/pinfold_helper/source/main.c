@@ -23,14 +23,16 @@ static struct connection live = {.in = -1, .out = -1}, waiting[WAITING];
 static uint64_t welcome_left; /* bytes of the welcome that were not sent yet */
 static uint8_t welcome[8];
 
-void close_from(int first) {
+void close_between(int first, int end) { /* the end is not */
+    if (first >= end) return;
 #ifdef SYS_close_range
-    if (!syscall(SYS_close_range, first, ~0u, 0)) return;
+    if (!syscall(SYS_close_range, first, end - 1, 0)) return;
 #endif
-    struct rlimit limit;
-    bool known = !getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < 65536;
-    int last = known ? (int)limit.rlim_cur : 65536;
-    for (int fd = first; fd < last; fd++) close(fd);
+    struct rlimit limit = {.rlim_cur = 65536};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur > 65536) limit.rlim_cur = 65536;
+    if ((rlim_t)end > limit.rlim_cur) end = (int)limit.rlim_cur;
+    for (int fd = first; fd < end; fd++) close(fd);
 }
 
 static bool have_close_range(void) {
@@ -61,7 +63,7 @@ static int listen_at(const char *folder) {
 }
 
 static void hash_program(uint8_t digest[32]) {
-    static uint8_t chunk[16 << 10];
+    uint8_t chunk[4 << 10];
     struct sha256 hash;
     ssize_t n;
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -157,7 +159,7 @@ void forget_connections(void) {
 }
 
 static void receive(void) {
-    reserve(&session.in, MAX_OUT);
+    reserve(&session.in, 64 << 10); /* a larger frame has made room for itself */
     ssize_t n = read(live.in, session.in.data + session.in.len, session.in.cap - session.in.len);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
@@ -204,7 +206,6 @@ static int loop(void) {
             if (errno != EINTR) return 4;
             continue;
         }
-        session_reap();
         session_step(fds + 3 + WAITING);
         if (fds[0].revents && live.in >= 0) receive();
         for (int i = 0; i < WAITING; i++) {
@@ -224,15 +225,12 @@ static int loop(void) {
 static int serve(const char *folder, char **environment) {
     struct rlimit limit;
     int ends[2], null;
-    close_from(3);
+    close_between(3, INT_MAX);
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0) null = pipe2(ends, O_CLOEXEC) ? -1 : ends[0];
     if (null < 0) return 6;
     dup2(null, 2); /* nothing of ours is for the controller's eyes but frames */
-    default_signals();
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    signal(SIGINT, SIG_IGN);
+    set_signals();
     setsid();
     umask(022);
     getrlimit(RLIMIT_NOFILE, &session.files);

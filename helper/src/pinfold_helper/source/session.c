@@ -27,6 +27,7 @@ struct job {
     uint32_t id;
     uint8_t op;
     bool ended; /* END was sent; the command's background processes go on */
+    bool terminal;
     pid_t pid;
     int control;
     int in;
@@ -141,7 +142,7 @@ static void shut_all(int made[3][2], int side) {
 }
 
 static void set_nonblocking(int fd) {
-    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    if (fd >= 0) fcntl(fd, F_SETFL, O_NONBLOCK); /* a pipe has no other flag */
 }
 
 static int open_terminal(struct job *j, int stdio[3], uint16_t rows, uint16_t columns) {
@@ -195,6 +196,7 @@ static int start_command(struct job *j, const struct start *s) {
     if (c.cwd < 0) return c.cwd;
     for (int i = 0; i < 3; i++) made[i][0] = made[i][1] = -1;
     int stdio[3] = {-1, -1, -1};
+    j->terminal = c.terminal;
     if (c.terminal) {
         error = open_terminal(j, stdio, s->rows, s->columns);
     } else if (!(error = pipes(made, true))) {
@@ -397,10 +399,12 @@ static int call_read(unsigned root, const char *path, uint64_t offset, uint32_t 
     if (fd < 0) return fd;
     size_t start = out->len;
     put_u64(out, (uint64_t)st.st_size);
-    reserve(out, length);
     int error = 0;
     while (length) {
-        ssize_t n = pread(fd, out->data + out->len, length, (off_t)offset);
+        uint64_t left = (uint64_t)st.st_size > offset ? (uint64_t)st.st_size - offset : 0;
+        size_t room = left < length ? left + 1 : length; /* one more: the end is seen, too */
+        reserve(out, room);
+        ssize_t n = pread(fd, out->data + out->len, room, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) error = -errno;
         if (n <= 0) break;
@@ -722,10 +726,8 @@ static void end_outputs(struct job *j) {
         int waiting = 0;
         struct output *o = &j->out[i];
         if (o->fd < 0) continue;
-        if (!j->report.background) continue; /* they end by themselves */
-        if (j->in == -1 && isatty(o->fd)) pass_output(j, i), shut(&o->fd);
-        else if (ioctl(o->fd, FIONREAD, &waiting)) shut(&o->fd);
-        else o->rest = waiting;
+        if (!j->terminal) o->rest = ioctl(o->fd, FIONREAD, &waiting) ? 0 : waiting;
+        else if (j->report.background) pass_output(j, i), shut(&o->fd); /* else it ends by itself */
     }
 }
 
@@ -739,6 +741,7 @@ static void hear_supervisor(struct job *j) {
     if (n == sizeof j->report) {
         shut(&j->in);
         j->all_gone = !j->report.background;
+        if (j->all_gone) shut(&j->control);
         if (j->report.error) {
             shut(&j->out[0].fd);
             shut(&j->out[1].fd);
@@ -817,7 +820,6 @@ static void kill_strays(void) {
     for (size_t i = 0; i < job_count; i++)
         if (jobs[i]->control >= 0) spared[count++] = jobs[i]->pid;
     for (int round = 0; round < 200; round++) {
-        session_reap();
         if (!have_proc || !kill_descendants(getpid(), spared, count)) return;
         poll(NULL, 0, 1);
     }
@@ -874,24 +876,13 @@ int session_timeout(void) {
     return at <= now ? 0 : (int)((at - now) / 1000 > 60000 ? 60000 : (at - now) / 1000 + 1);
 }
 
-void session_reap(void) {
-    while (waitpid(-1, NULL, WNOHANG) > 0) {}
-}
-
 void session_close(void) {
     for (size_t i = 0; i < job_count; i++) { /* a closed control is the order to end everything */
         if (jobs[i]->op != EXEC && jobs[i]->control >= 0) kill(jobs[i]->pid, SIGTERM);
         shut(&jobs[i]->control);
         if (jobs[i]->draft) draft_end(jobs[i]->draft, -ECANCELED);
     }
-    for (uint64_t until = now_us() + 5000000; now_us() < until;) {
-        pid_t pid;
-        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {}
-        if (pid < 0 && errno == ECHILD) return;
-        poll(NULL, 0, 1);
-    }
-    for (int i = 0; i < 1000 && kill_descendants(getpid(), NULL, 0); i++) {
-        session_reap();
-        poll(NULL, 0, 1);
-    }
+    for (uint64_t until = now_us() + 5000000; now_us() < until; poll(NULL, 0, 1))
+        if (waitpid(-1, NULL, WNOHANG) < 0) return; /* no child is left: they are reaped unasked */
+    for (int i = 0; i < 1000 && kill_descendants(getpid(), NULL, 0); i++) poll(NULL, 0, 1);
 }

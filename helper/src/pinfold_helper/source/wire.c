@@ -29,9 +29,11 @@ void drop_front(struct buffer *b, size_t len) {
 }
 
 void give_back(struct buffer *b) {
-    if (b->len || b->cap <= 64 << 10) return;
-    free(b->data);
-    *b = (struct buffer){0};
+    size_t enough = b->len > 32 << 10 ? 2 * b->len : 64 << 10;
+    if (b->cap <= 2 * enough) return;
+    b->data = realloc(b->data, enough);
+    if (!b->data) _exit(4);
+    b->cap = enough;
 }
 
 void store_u32(uint8_t *at, uint32_t value) {
