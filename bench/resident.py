@@ -25,6 +25,7 @@ from pinfold.posix._resident import Resident
 from pinfold.provider import FileType, TreeItem
 
 FILES = 5000
+TRUE = shutil.which("true") or "/bin/true"
 MIB = 1 << 20
 
 
@@ -95,21 +96,27 @@ def main() -> list[dict[str, Any]]:
         start_blocking_portal() as portal,
     ):
         bench = Bench(portal, Path(name))
-        results = [*commands(bench), *files(bench), *moves(bench), *scans(bench)]
-        results.append(memory(bench))
+        results = commands(bench)
+        results.append(memory(bench, "after some thousand commands"))
+        results += small_files(bench, "in memory", limits=(None, None))
+        with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as disk:
+            on_disk = Bench(portal, Path(disk))
+            results += small_files(on_disk, "on disk", limits=(1.5, 8))
+            portal.call(on_disk.resident.aclose)
+        results += [*files(bench), *moves(bench), *scans(bench)]
+        results.append(memory(bench, "after all that"))
         portal.call(bench.resident.aclose)
         return results
 
 
+def spawn(number: int) -> None:
+    for _ in range(number):
+        os.waitpid(os.posix_spawn(TRUE, ["true"], os.environ), 0)
+
+
 def commands(bench: Bench) -> list[dict[str, Any]]:
-    true = shutil.which("true") or "true"
-
-    def spawn(number: int) -> None:
-        for _ in range(number):
-            os.waitpid(os.posix_spawn(true, ["true"], os.environ), 0)
-
     def run(_: int) -> None:
-        subprocess.run([true], check=True, capture_output=True)
+        subprocess.run([TRUE], check=True, capture_output=True)
 
     def threads() -> None:
         with ThreadPoolExecutor(32) as pool:
@@ -118,7 +125,7 @@ def commands(bench: Bench) -> list[dict[str, Any]]:
     async def together() -> None:
         async def some() -> None:
             for _ in range(10):
-                await bench.run(true)
+                await bench.run(TRUE)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(32):
@@ -140,7 +147,7 @@ def commands(bench: Bench) -> list[dict[str, Any]]:
                 Way(name="subprocess.run", run=one_by_one, number=100),
                 Way(
                     name="resident helper",
-                    run=bench.way(lambda: bench.run(true), 100),
+                    run=bench.way(lambda: bench.run(TRUE), 100),
                     number=100,
                     limit=2.2,
                 ),
@@ -165,8 +172,17 @@ def commands(bench: Bench) -> list[dict[str, Any]]:
     ]
 
 
-def files(bench: Bench) -> list[dict[str, Any]]:
-    data, large = secrets.token_bytes(1024), secrets.token_bytes(100 * MIB)
+def small_files(
+    bench: Bench, where: str, limits: tuple[float | None, float | None]
+) -> list[dict[str, Any]]:
+    """1 KiB written and read, by two yardsticks.
+
+    The baselines have 0.84 and 0.11 ms for a local write and read, on a disk, where a process took
+    1.94 ms; what was asked, 1.5 and 8 times these, is 0.65 and 0.45 of a process, whatever the
+    machine. The local calls themselves are measured, too: on disk with the same limits; in memory
+    they cost less than the event loop alone, which is told, and held to nothing.
+    """
+    data = secrets.token_bytes(1024)
     path = bench.other / "file"
     helper = bench.resident.files
 
@@ -180,6 +196,39 @@ def files(bench: Bench) -> list[dict[str, Any]]:
     def read() -> None:
         for _ in range(100):
             assert len(path.read_bytes()) == 1024
+
+    def ours(body: Callable[[], Coroutine[Any, Any, object]], limit: float | None) -> Way:
+        run = bench.way(body, 100)
+        return Way(name="resident helper", run=run, number=100, limit=limit)
+
+    async def ours_write() -> None:
+        await helper.write("/workspace/file", data)
+
+    async def ours_read() -> None:
+        assert len(await helper.read("/workspace/file")) == 1024
+
+    process = Way(name="posix_spawn + wait", run=lambda: spawn(100), number=100)
+    return [
+        compare(
+            f"write 1 KiB {where}, atomically",
+            [Way(name="open, write, rename", run=write, number=100), ours(ours_write, limits[0])],
+        ),
+        compare(
+            f"read 1 KiB {where}",
+            [Way(name="open, read", run=read, number=100), ours(ours_read, limits[1])],
+        ),
+        compare(
+            f"write 1 KiB {where}, beside a process", [process, ours(ours_write, 1.5 * 0.84 / 1.94)]
+        ),
+        compare(
+            f"read 1 KiB {where}, beside a process", [process, ours(ours_read, 8 * 0.11 / 1.94)]
+        ),
+    ]
+
+
+def files(bench: Bench) -> list[dict[str, Any]]:
+    large = secrets.token_bytes(100 * MIB)
+    helper = bench.resident.files
 
     def write_large() -> None:
         (bench.other / "large").write_bytes(large)
@@ -201,30 +250,6 @@ def files(bench: Bench) -> list[dict[str, Any]]:
         assert size == len(large)
 
     return [
-        compare(
-            "write 1 KiB, atomically",
-            [
-                Way(name="open, write, rename", run=write, number=100),
-                Way(
-                    name="resident helper",
-                    run=bench.way(lambda: helper.write("/workspace/file", data), 100),
-                    number=100,
-                    limit=1.5,
-                ),
-            ],
-        ),
-        compare(
-            "read 1 KiB",
-            [
-                Way(name="open, read", run=read, number=100),
-                Way(
-                    name="resident helper",
-                    run=bench.way(lambda: helper.read("/workspace/file"), 100),
-                    number=100,
-                    limit=8,
-                ),
-            ],
-        ),
         compare(
             "write 100 MiB",
             [
@@ -366,7 +391,14 @@ def scans(bench: Bench) -> list[dict[str, Any]]:
     ]
 
 
-def memory(bench: Bench) -> dict[str, Any]:
-    text = Path(f"/proc/{bench.resident.session.greeting.pid}/status").read_text()
-    resident = int(text.partition("VmRSS:")[2].split()[0])
-    return figure("memory of the helper after all that", resident / 1024, "MiB", at_most=2)
+def memory(bench: Bench, when: str) -> dict[str, Any]:
+    """Say what the helper has to itself: pages that nobody else has, dirty ones and its program's.
+
+    RSS counts besides what it shares. Buffers are in it: of what was sent the helper keeps what was
+    not acknowledged yet, 256 KiB at most when it is idle.
+    """
+    text = Path(f"/proc/{bench.resident.session.greeting.pid}/smaps_rollup").read_text()
+    facts = {line.split(":")[0]: int(line.split()[1]) for line in text.splitlines()[1:]}
+    print(f"\nmemory of the helper {when}, KiB: RSS {facts['Rss']}, PSS {facts['Pss']}")
+    own = facts["Private_Dirty"] + facts["Private_Clean"]
+    return figure(f"private memory of the helper {when}", own / 1024, "MiB", at_most=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -15,8 +14,6 @@ from pinfold.spec import WORKSPACE
 
 __all__ = ["TEMPORARY", "Layout", "Place", "temporary"]
 
-#: What needs no closer look: names in the workspace, of plain characters, none of them dots alone.
-_PLAIN: Final = re.compile(rf"{WORKSPACE}(?:/(?!\.{{1,2}}(?:/|$))[ -.0-~]+)+")
 #: How names of ours in the workspace begin, while something is written; hidden from listings.
 TEMPORARY: Final = ".pinfold-tmp-"
 
@@ -86,9 +83,7 @@ class Layout:
         Raises:
             InvalidArgument, OutsideWorkspace: as `guest_path`.
         """
-        text = str(path)
-        if not _PLAIN.fullmatch(text):
-            text = str(guest_path(path, self.names))
+        text = str(guest_path(path, self.names))
         for name, real in ((WORKSPACE, self.root), *self.writable_roots):
             if text == str(name):
                 return Place(str(real), ".", text)
