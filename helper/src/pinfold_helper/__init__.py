@@ -35,5 +35,8 @@ def load(machine: str) -> bytes:
     program = resources.files("pinfold_helper").joinpath("programs", name).read_bytes()
     digest = hashlib.sha256(program).hexdigest()
     if digest != DIGESTS[name]:
-        raise ValueError(f"the helper for {name} is damaged: its SHA-256 is {digest}")
+        raise ValueError(
+            f"the helper for {name} is not the recorded one: its SHA-256 is {digest}; reinstall "
+            "pinfold-helper or, in its repository, run python -m pinfold_helper._build"
+        )
     return program

@@ -21,6 +21,7 @@ from pinfold.posix import Equipment, equip
 from pinfold.posix._resident import NoHelper, Resident
 from pinfold.provider import ExecRequest, ExecResult, InstanceRef
 from pinfold.spec import TreeKill
+from pinfold_helper import _digests
 from tests.core.posix.conftest import LocalInstance
 from tests.core.posix.guests import LocalGuest
 from tests.core.resident.conftest import end_marked, new_mark
@@ -69,6 +70,7 @@ ROWS = (
     Row("no openat2", old("openat2"), True, "openat2: paths are opened component by component"),
     Row("killed at openat2", old("openat2=kill"), False, "the target does not let it run"),
     Row("few descriptors", "ulimit -n 64", True, ""),
+    Row("very few descriptors", "ulimit -n 22", True, ""),
 )
 
 
@@ -125,6 +127,23 @@ async def test_a_machine_that_there_is_no_program_for_has_the_shell_path(tmp_pat
         assert kit.resident is None
         assert f"there is no helper for {machine}," in kit.details.lacks[0]
         assert (await run(kit, "echo", "works")).stdout == b"works\n"
+
+
+async def test_a_program_that_is_not_the_recorded_one_is_not_used_and_that_is_said(
+    tmp_path, monkeypatch
+) -> None:
+    """Stale or damaged: the view says so, and what to do; the shell path works."""
+    for machine in pinfold_helper.machines():
+        monkeypatch.setitem(_digests.DIGESTS, machine, "0" * 64)
+    async with equipped(tmp_path, ":") as kit:
+        assert kit.resident is None
+        assert kit.details.helper is None
+        assert "is not the recorded one: its SHA-256 is" in kit.details.lacks[0]
+        assert "pinfold_helper._build" in kit.details.lacks[0]
+        assert (await run(kit, "echo", "works")).stdout == b"works\n"
+    with pytest.raises(Unavailable, match="is not the recorded one"):
+        async with equipped(tmp_path, ":", helper="required"):
+            pass
 
 
 def foreign(_: str) -> bytes:
