@@ -10,6 +10,7 @@ from pinfold.errors import Unavailable, Unreachable
 from pinfold.provider import Context, Owner
 from pinfold.spec import PinnedSpec
 from pinfold_docker import DockerProvider, _engine, _maker
+from pinfold_docker._connect import lacks_of
 from pinfold_docker._engine import Engine, local_endpoint
 from pinfold_docker._http import Endpoint, EngineError
 from tests.providers.docker.support import resolved
@@ -143,6 +144,30 @@ async def test_an_engines_refusal_has_its_own_words(answering):
     with pytest.raises(EngineError, match="the disk is on fire") as caught:
         await engine.call("GET", "info")
     assert caught.value.status == 500
+
+
+#: What an engine tells of itself that has all there is to have.
+WHOLE = {
+    "SecurityOptions": ["name=apparmor", "name=seccomp,profile=default", "name=userns"],
+    "SwapLimit": True,
+    "BridgeNfIptables": True,
+    "DriverStatus": [["Backing Filesystem", "xfs"]],
+}
+LACKS = {
+    "AppArmor or SELinux": {"SecurityOptions": ["name=userns"]},
+    "user namespaces": {"SecurityOptions": ["name=selinux"]},
+    "swap limit": {"SwapLimit": False},
+    "bridge filtering": {"BridgeNfIptables": False},
+    "workspace quota": {"DriverStatus": [["Backing Filesystem", "extfs"]]},
+}
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_what_an_engine_lacks_is_named_and_nothing_else(lack):
+    """TR-2: shown in the view's details."""
+    assert lacks_of(WHOLE) == []
+    (said,) = lacks_of(WHOLE | LACKS[lack])
+    assert said.startswith(lack + ": ")
 
 
 async def test_an_engine_that_cannot_contain_is_not_used(client, monkeypatch):

@@ -47,6 +47,8 @@ WORKS = {
 
 @pytest.mark.parametrize("changes", WORKS.values(), ids=WORKS)
 async def test_an_image_with_settings_of_its_own_works(client, provider, changes):
+    """LC-9: and what the engine makes for it, without a name or a label, goes with it."""
+    volumes = {volume.name for volume in client.volumes.list()}
     async with image(client, changes=changes) as name, box(provider, image=name) as instance:
         script = "id -u; pwd; touch x; ls; env | grep -c '^V[0-9]'; :"
         count = str(sum(change.startswith("ENV") for change in changes))
@@ -55,6 +57,7 @@ async def test_an_image_with_settings_of_its_own_works(client, provider, changes
         await instance.resume()
         assert await said(instance, "ls") == "x\n"
     assert strays(client) == []
+    assert {volume.name for volume in client.volumes.list()} == volumes
 
 
 async def refused(provider, error, **options):
@@ -67,6 +70,25 @@ async def test_an_image_that_is_not_there_says_how_to_load_one(provider):
     error = await refused(provider, NotFound, image="pinfold-test:nowhere", pull="never")
     assert "docker load" in str(error)
     assert error.details["image"] == "pinfold-test:nowhere"
+
+
+@pytest.mark.parametrize("pull", ["missing", "always", "never"])
+@pytest.mark.parametrize("prefix", ["sha256:", ""])
+async def test_an_id_that_is_not_there_is_asked_of_no_registry(provider, monkeypatch, pull, prefix):
+    """It would be taken for a tag of a repository named sha256, which is somebody's."""
+
+    async def asked(*_: object) -> None:
+        raise AssertionError("a registry was asked")
+
+    monkeypatch.setattr("pinfold_docker._image._pull", asked)
+    error = await refused(provider, NotFound, image=prefix + "0" * 64, pull=pull)
+    assert "docker load" in str(error)
+
+
+async def test_an_image_named_by_its_id_is_taken(client, provider):
+    name = client.images.get(BUSYBOX).id
+    spec = await pinned(provider, resolved(image=name, pull="always"))
+    assert spec.pins["image_id"] == name
 
 
 async def test_a_registry_that_is_not_there_is_named(provider):

@@ -4,9 +4,9 @@ from contextlib import suppress
 
 import pytest
 
-from pinfold.errors import Unavailable
+from pinfold.errors import SpecInvalid, Unavailable
 from pinfold.provider import ExecRequest, InstanceStatus
-from tests.providers.docker.support import all_of, box, said, sh, without_helper
+from tests.providers.docker.support import all_of, box, make, said, sh, without_helper
 
 pytestmark = pytest.mark.anyio
 
@@ -87,6 +87,14 @@ async def test_a_fork_bomb_is_held_and_the_sandbox_is_usable_afterwards(
         assert await instance.resume() is True
         assert await said(instance, "echo usable") == "usable\n"
         assert await instance.status() is InstanceStatus.RUNNING
+
+
+async def test_more_processors_than_there_are_is_a_fault_of_the_options(provider):
+    """RS-4: refused by the engine, and for good."""
+    with pytest.raises(SpecInvalid, match="CPUs") as caught:
+        await make(provider, cpus=1024)
+    assert [fault.pointer for fault in caught.value.faults] == ["/target/options"]
+    assert not caught.value.retryable
 
 
 async def test_processors_are_shared_as_asked_for(provider, client):

@@ -203,6 +203,13 @@ async def test_a_declared_port_is_published_on_the_loopback_alone(allowed, clien
         await allowed.expose(9090)
 
 
+async def test_a_port_of_a_stopped_sandbox_is_not_said_to_be_undeclared(provider, allowed):
+    async with box(provider, network="allow", ports=(8080,)) as instance:
+        await instance.pause()
+        with pytest.raises(Unavailable, match="stopped"):
+            await instance.expose(8080)
+
+
 async def test_without_filters_on_bridges_allow_is_refused_and_not_half_true(client):
     engine = Engine(local_endpoint())
     facts = {**await facts_of(engine), "BridgeNfIptables": False}

@@ -74,6 +74,19 @@ async def test_a_helper_that_is_started_again_has_ended_all_but_the_container_s_
         await second.detach()
 
 
+async def test_a_full_tmp_does_not_keep_a_helper_from_being_started_again(provider) -> None:
+    """It lies in a memory of its own, which only its user may enter."""
+    async with box(provider, tmp_bytes=2**20) as instance:
+        assert (await sh(instance, "cat /dev/zero >/tmp/all")).exit_code != 0
+        with pytest.raises(OutcomeUnknown):
+            await sh(instance, f"kill -9 {helper_pid(instance)}; sleep 60")
+        script = "ls -A /tmp; stat -c '%a %u' /run/pinfold /run/pinfold/.pinfold-helper-*/helper"
+        first, *modes = (await said(instance, script)).splitlines()
+        assert first == "all"
+        assert len(modes) == 3  # the one that was killed could not clean up
+        assert set(modes) == {"700 1000"}
+
+
 async def test_ex14_the_first_call_after_a_removal_says_lost(provider, client) -> None:
     """Nothing was sent: it is no `outcome_unknown`, of whatever kind the call is."""
     calls = (

@@ -3,11 +3,13 @@
 import socket
 import ssl
 import threading
+from pathlib import Path
 
 import anyio
 import attrs
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 from pinfold.connections import Connections
 from pinfold.errors import InvalidArgument, NotFound, Unauthorized, Unavailable, Unreachable
@@ -118,6 +120,12 @@ async def test_wrong_papers_are_told_apart_before_anything_is_made(
     assert "PRIVATE KEY" not in str(caught.value)
 
 
+async def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(papers, locked_key):
+    """The library's own way is to ask the terminal, and to wait."""
+    with pytest.raises(Unauthorized, match="passphrase"):
+        await DockerProvider().pin(SPEC, context(papers, 9, key=f"file:{locked_key}"))
+
+
 async def test_a_port_that_speaks_no_tls_is_said(papers):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -144,6 +152,21 @@ async def test_an_engine_that_this_process_has_not_used_cannot_be_asked():
 def test_no_secret_is_in_a_spec_or_in_what_is_pinned(papers):
     text = repr(PinnedSpec(spec=SPEC, pins={"image_id": "sha256:0"}, provider="docker"))
     assert "PRIVATE" not in text
+
+
+@pytest.fixture
+def locked_key(papers, tmp_path) -> Path:
+    """The client's key, with a passphrase."""
+    key = serialization.load_pem_private_key(Path(papers["right-client-key"]).read_bytes(), None)
+    path: Path = tmp_path / "locked.key"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    return path
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def endpoint_of(connection: Connection) -> Endpoint:
         with tempfile.NamedTemporaryFile("w", prefix="pinfold-", encoding="utf-8") as file:
             file.write(connection.text("cert") + "\n" + connection.text("key") + "\n")
             file.flush()
-            context.load_cert_chain(file.name)
+            context.load_cert_chain(file.name, password=_no_passphrase)
     except (ssl.SSLError, ValueError) as exc:
         raise Unauthorized(
             f"connection {connection.id!r}: ca, cert and key are to be PEM texts that fit: "
@@ -56,6 +56,14 @@ def endpoint_of(connection: Connection) -> Endpoint:
             hint="refer to the files by file:PATH",
         ) from None
     return Endpoint(host=address.hostname, port=port or DEFAULT_TLS_PORT, tls=context)
+
+
+def _no_passphrase() -> str:
+    """Refuse; without this the library asks the terminal, and waits for an answer."""
+    raise Unauthorized(
+        "the key of a connection needs a passphrase, which nobody is there to give",
+        hint="store the key without one, readable by its owner alone",
+    )
 
 
 class Engines:
@@ -120,6 +128,8 @@ def lacks_of(facts: Mapping[str, Any]) -> list[str]:
         lacks.append("AppArmor or SELinux: no second boundary behind the namespaces")
     if "name=userns" not in names and "name=rootless" not in names:
         lacks.append("user namespaces: uids inside are uids of the engine's host")
+    if not facts.get("SwapLimit"):
+        lacks.append("swap limit: memory_bytes does not count what is swapped out")
     if not facts.get("BridgeNfIptables"):
         lacks.append("bridge filtering: network allow is refused")
     # Volumes have a size on xfs alone, and there only with project quota, which no engine tells of.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pinfold_docker._options import DockerOptions, Pull
 __all__ = ["Image", "find_image", "require_image"]
 
 PULL_SECONDS: Final = 600.0
+IMAGE_ID: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
 
 #: As the engine's host and as images name processors.
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
@@ -48,17 +50,21 @@ async def find_image(
         SpecInvalid: it is for another platform.
         Unauthorized, Unavailable: the registry can't be asked.
     """
-    found = None
-    if options.pull is not Pull.ALWAYS:
+    found, is_id = None, IMAGE_ID.fullmatch(options.image)
+    if is_id or options.pull is not Pull.ALWAYS:
         found = await _inspect(engine, options.image)
+    if found is None and is_id:  # a registry would be asked for a repository named sha256
+        raise _missing(options.image, "a registry knows no image by its id")
     if found is None and options.pull is not Pull.NEVER:
         await _pull(engine, options.image, options.platform)
         found = await _inspect(engine, options.image)
     if found is None:
         raise _missing(options.image, "pull is never")
     _check_platform(options, found, facts)
-    digests = found.get("RepoDigests") or ()
-    return Image(id=found["Id"], digest=digests[0] if digests else ""), found
+    digests = found.get("RepoDigests") or [""]
+    repository, _ = _split(options.image)
+    same = (digest for digest in digests if digest.partition("@")[0] == repository)
+    return Image(id=found["Id"], digest=next(same, digests[0])), found
 
 
 async def require_image(engine: Engine, image: Image, options: DockerOptions) -> None:
@@ -87,10 +93,11 @@ async def _inspect(engine: Engine, name: str) -> dict[str, Any] | None:
 
 
 async def _pull(engine: Engine, name: str, platform: str | None) -> None:
-    reference, _, tag = name.rpartition(":") if ":" in name.rpartition("/")[2] else (name, "", "")
+    reference, tag = _split(name)
     if "@" in name:
-        reference, tag = name, ""
-    query = {"fromImage": reference, "tag": tag or None if "@" in name else tag or "latest"}
+        query: dict[str, Any] = {"fromImage": name}
+    else:
+        query = {"fromImage": reference, "tag": tag or "latest"}
     if platform is not None:
         query["platform"] = platform
     try:
@@ -109,6 +116,14 @@ async def _pull(engine: Engine, name: str, platform: str | None) -> None:
                 hint="log in there, or load the image with docker load or docker import",
             ) from None
         raise _missing(name, exc.message) from None
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the repository and the tag of an image's name."""
+    name = name.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    return f"{head}{slash}{last}", tag
 
 
 def _missing(name: str, reason: str) -> NotFound:

@@ -144,11 +144,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         if self._destroyed:
             raise self._gone()
         if self._inner is None:
-            raise Unavailable(
-                f"the container {self.ref.id} is stopped",
-                hint="resume the sandbox",
-                details={"container": self.ref.id},
-            )
+            raise self._stopped()
         return self._inner
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
@@ -180,7 +176,8 @@ class DockerInstance(Instance, Pausable, Terminals):
 
     async def resume(self) -> bool:
         before = self._started_at
-        await self._change("start")
+        frozen = (await self._inspect())["State"].get("Paused")  # by somebody else
+        await self._change("unpause" if frozen else "start")
         await self.refresh()
         return self._started_at != before
 
@@ -224,6 +221,13 @@ class DockerInstance(Instance, Pausable, Terminals):
             raise Unreachable(f"the engine can't tell of {self.ref.id}: {exc.message}") from None
         return facts
 
+    def _stopped(self) -> Unavailable:
+        return Unavailable(
+            f"the container {self.ref.id} is stopped",
+            hint="resume the sandbox",
+            details={"container": self.ref.id},
+        )
+
     def _gone(self) -> Lost:
         return Lost(f"the container {self.ref.id} is gone", details={"container": self.ref.id})
 
@@ -261,6 +265,8 @@ class PublishedInstance(DockerInstance, Ports):
 
     async def expose(self, port: int) -> Endpoint:
         facts = await self._inspect()
+        if not facts["State"].get("Running"):
+            raise self._stopped()
         bindings = (facts["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp")
         if not bindings:
             declared = sorted(facts["Config"].get("ExposedPorts") or ())

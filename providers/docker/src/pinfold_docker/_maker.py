@@ -36,7 +36,7 @@ from pinfold_docker._descriptor import (
     options_of,
 )
 from pinfold_docker._engine import Engine
-from pinfold_docker._guest import DockerGuest
+from pinfold_docker._guest import RUNTIME_DIRECTORY, DockerGuest
 from pinfold_docker._http import EngineError
 from pinfold_docker._image import Image, find_image, require_image
 from pinfold_docker._instance import DockerInstance, PublishedInstance
@@ -44,7 +44,7 @@ from pinfold_docker._network import ensure_network, release_network
 from pinfold_docker._quota import require_quota
 from pinfold_docker._removal import remove_all
 from pinfold_docker._seed import SEED_SUFFIX, Seeder
-from pinfold_docker._trouble import facts_of, unavailable, why_stopped
+from pinfold_docker._trouble import facts_of, refused_options, unavailable, why_stopped
 
 __all__ = ["Maker"]
 
@@ -127,7 +127,7 @@ class Maker:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True), suppress(PinfoldError):
                 await self.destroy(ref, ctx)
             if isinstance(exc, EngineError):
-                raise unavailable(exc) from None
+                raise refused_options(exc) if exc.status == 400 else unavailable(exc) from None
             raise
         return instance
 
@@ -240,6 +240,7 @@ class Maker:
                 shell_path="/bin/sh",
                 helper="auto",
                 owns_processes=True,
+                helper_folders=(RUNTIME_DIRECTORY, "/tmp"),  # noqa: S108 - the container's
             )
 
         async def remove() -> None:

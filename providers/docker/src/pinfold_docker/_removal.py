@@ -27,10 +27,11 @@ async def remove_all(engine: Engine, name: str) -> bool:
 
 
 async def remove_one(engine: Engine, kind: str, name: str) -> None:
+    """Remove a container, with the nameless volumes that its image asked for, or a volume."""
     pause = 0.01
     while True:
         try:
-            await engine.call("DELETE", kind, name, query={"force": 1})
+            await engine.call("DELETE", kind, name, query={"force": 1, "v": 1})
         except EngineError as exc:
             if exc.status == 404:
                 return

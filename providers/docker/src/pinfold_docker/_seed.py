@@ -76,7 +76,8 @@ class Seeder:
 
     async def clear(self, engine: Engine, name: str) -> None:
         """Remove what `seed` took."""
-        await engine.call("DELETE", "containers", name + SEED_SUFFIX, query={"force": 1})
+        query = {"force": 1, "v": 1}
+        await engine.call("DELETE", "containers", name + SEED_SUFFIX, query=query)
 
 
 def _owner_archive(user: int) -> bytes:

@@ -9,7 +9,7 @@ from pinfold.faults import Fault
 from pinfold_docker._engine import Engine
 from pinfold_docker._http import EngineError
 
-__all__ = ["facts_of", "unavailable", "why_stopped"]
+__all__ = ["facts_of", "refused_options", "unavailable", "why_stopped"]
 
 NOT_FOUND: Final = 127
 
@@ -20,6 +20,20 @@ def unavailable(exc: EngineError) -> PinfoldError:
     if exc.status == 404:
         return NotFound(f"the engine does not have it: {exc.message}")
     return Unavailable(f"the engine refuses: {exc.message}", details={"status": exc.status})
+
+
+def refused_options(exc: EngineError) -> SpecInvalid:
+    """Return the fault of what an engine will never make: more processors than it has, say."""
+    return SpecInvalid(
+        [
+            Fault(
+                pointer="/target/options",
+                code="refused",
+                message=f"the engine refuses: {exc.message}",
+                hint="choose what this engine has",
+            )
+        ]
+    )
 
 
 async def facts_of(engine: Engine) -> dict[str, Any]:
