@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from pinfold.errors import Effect, Lost, Unavailable, Unreachable
-from pinfold.provider import TerminalSize
+from pinfold.provider import ExecRequest, TerminalSize
 from pinfold_docker._guest import DockerGuest
 from tests.providers.docker.support import box as make_box
-from tests.providers.docker.support import eventually, sh
+from tests.providers.docker.support import eventually, sh, without_helper
 
 pytestmark = pytest.mark.anyio
 
@@ -73,6 +73,24 @@ async def test_argv_env_and_cwd_arrive(guest):
         env={"A": "x=y \udcfe"}, cwd=PurePosixPath("/workspace"),
     )  # fmt: skip
     assert out.decode("utf-8", "surrogateescape") == "|".join((*words, "x=y \udcfe", "/workspace|"))
+
+
+async def test_an_engine_is_asked_once_how_a_command_ended(provider, monkeypatch):
+    """It costs as much as a tenth of the exec; whoever waits a second time is told the same."""
+    asked: list[str] = []
+    honest = DockerGuest.exit_code
+
+    async def counted(self, exec_id, *, broken):
+        asked.append(exec_id)
+        return await honest(self, exec_id, broken=broken)
+
+    without_helper(monkeypatch)
+    async with make_box(provider) as box:
+        monkeypatch.setattr(DockerGuest, "exit_code", counted)
+        await box.exec(ExecRequest(argv=["sh", "-c", "exit 3"]))
+        await box.files.write("/workspace/f", b"x")
+        assert await box.files.read("/workspace/f") == b"x"
+    assert len(asked) == len(set(asked)) == 3
 
 
 async def test_a_program_that_the_runtime_cannot_start_is_no_result(guest):

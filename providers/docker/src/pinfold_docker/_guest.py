@@ -226,6 +226,7 @@ class DockerProcess(Process):
         self._exec_id = exec_id
         self._cookie = cookie
         self._given_up = False
+        self._exit_code: int | None = None
         self._stream = stream
         self._output = Demultiplexer(stream)
         self.stdin = StdinStream(stream)
@@ -233,11 +234,14 @@ class DockerProcess(Process):
         self.stderr = OutputStream(self._output, STDERR)
 
     async def wait(self) -> int:
-        if self._given_up:
-            await self._output.discard()
-        else:
-            await self._output.until_end()
-        return await self._guest.exit_code(self._exec_id, broken=self._output.broken)
+        if self._exit_code is None:
+            if self._given_up:
+                await self._output.discard()
+            else:
+                await self._output.until_end()
+            broken = self._output.broken
+            self._exit_code = await self._guest.exit_code(self._exec_id, broken=broken)
+        return self._exit_code
 
     async def discard(self) -> None:
         """Read to the end and drop it all."""
