@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import uuid
 
 import attrs
 import pytest
@@ -49,6 +50,44 @@ def test_a_lane_that_can_not_be_loaded_is_a_verdict(cli):
     code, stdout, _ = cli("conform", NO_LANE)
     assert code == 1
     assert "not a pinfold.testing.Lane" in stdout
+
+
+@pytest.fixture
+def broken(monkeypatch, tmp_path):
+    """A target whose exit codes are wrong."""
+    (tmp_path / "broken_target.py").write_text(
+        "from pinfold_conformance.mutants import mutants\n"
+        "lane = next(m for m in mutants() if m.kills == 'EX-2.codes').lane()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_target", raising=False)
+    return "broken_target:lane"
+
+
+def test_a_target_that_breaks_a_clause_exits_1_and_so_does_its_certificate(cli, broken, tmp_path):
+    out = tmp_path / "out"
+    code, stdout, _ = cli("conform", broken, "--profile", "smoke", "--out", str(out))
+    assert (code, ": NOT CONFORMANT (" in stdout) == (1, True)
+    code, stdout, _ = cli("conform", "--verify", str(out / "certificate.json"))
+    assert (code, "is not conformant" in stdout) == (1, True)
+
+
+def test_of_several_targets_the_worst_decides(cli, broken):
+    for targets in ((REFERENCE, broken), (broken, REFERENCE)):
+        code, stdout, _ = cli("conform", *targets, "--only", "EX-2.codes")
+        assert (code, ": CONFORMANT" in stdout, "NOT CONFORMANT" in stdout) == (1, True, True)
+
+
+def test_a_known_failure_is_partial_and_one_that_passes_fails(cli, broken, tmp_path):
+    (tmp_path / "known.toml").write_text(
+        '[[failure]]\ncheck = "EX-2.codes"\nreason = "it counts wrong"\nissue = "one"\n'
+        'expires = 2999-01-01\nmatch = "exit_code"\n'
+    )
+    known = ("--only", "EX-2.codes", "--known", str(tmp_path / "known.toml"))
+    code, stdout, _ = cli("conform", broken, *known)
+    assert (code, "known-failure" in stdout) == (4, True)
+    code, stdout, _ = cli("conform", REFERENCE, *known)
+    assert (code, "NOT CONFORMANT" in stdout) == (1, True)
 
 
 def test_partial_exits_4(cli):
@@ -102,6 +141,29 @@ def test_lists(cli):
     code, stdout, _ = cli("conform", "--clauses")
     assert code == 0
     assert "| EX-4 | `EX-4.timeout`" in stdout
+
+
+def crashed(state, target):
+    """The ledger of a run whose process is gone: no process has a number that large."""
+    ledger = state / "pinfold" / "conformance" / f"{target}.json"
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    ref = {"provider": "bashkit", "id": "gone", "data": {}}
+    ledger.write_text(
+        json.dumps({"run": str(uuid.uuid4()), "target": target, "pid": 2**30, "refs": [ref]})
+    )
+    return ledger
+
+
+def test_a_sweep_exits_0_when_nothing_is_left_and_4_when_something_stays(cli, tmp_path):
+    code, stdout, _ = cli("conform", "--sweep")
+    assert (code, stdout) == (0, "nothing is left behind\n")
+    swept = crashed(tmp_path / "state", "bashkit")
+    code, stdout, _ = cli("conform", "--sweep")
+    assert (code, "1 removed" in stdout, swept.exists()) == (0, True, False)
+    stays, swept = crashed(tmp_path / "state", "nobody"), crashed(tmp_path / "state", "bashkit")
+    code, stdout, _ = cli("conform", "--sweep")
+    assert (code, "the lane 'nobody' is not installed" in stdout) == (4, True)
+    assert (stays.exists(), swept.exists()) == (True, False)
 
 
 def pytest_with(args, cwd):
@@ -219,10 +281,27 @@ def test_an_existing_folder_is_left_alone(tmp_path):
         write_project("acme2", "posix", tmp_path)
 
 
-def test_new_provider_from_the_command_line(cli, tmp_path):
-    code, stdout, _ = cli("new-provider", "widget", "--into", str(tmp_path))
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_new_provider_from_the_command_line(flavour, cli, tmp_path):
+    call = ("new-provider", "widget", "--flavour", flavour, "--into", str(tmp_path))
+    code, stdout, _ = cli(*call)
     assert code == 0
     assert "pinfold conform widget" in stdout
-    code, _, stderr = cli("new-provider", "widget", "--into", str(tmp_path))
+    written = tmp_path / "pinfold-widget" / "src" / "pinfold_widget"
+    assert (written / "_service.py").exists() == (flavour == "generic")
+    code, _, stderr = cli(*call)
     assert code == 125
     assert "is there already" in stderr
+
+
+def test_an_unknown_flavour_is_refused_with_those_that_there_are(cli, tmp_path):
+    code, _, stderr = cli("new-provider", "widget", "--flavour", "vfs", "--into", str(tmp_path))
+    assert code == 125
+    assert all(flavour in stderr for flavour in FLAVOURS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_flavour_it_is_posix(cli, tmp_path):
+    code, _, _ = cli("new-provider", "widget", "--into", str(tmp_path))
+    assert code == 0
+    assert (tmp_path / "pinfold-widget/src/pinfold_widget/_guest.py").exists()

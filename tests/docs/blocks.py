@@ -5,6 +5,8 @@ A mark is an HTML comment right above a block:
 - `<!-- file: NAME -->`: the block is a file; it is written under the page's folder.
 - `<!-- output -->`: a text block that the block before it has printed; `...` stands for anything
   within a line, and on a line of its own for any lines.
+- `<!-- from: NAME -->`: the block is a piece of a file that is there by now, word for word; it may
+  stand further left than in the file.
 - `<!-- dry run -->`: the block's `make` commands are looked up and not run.
 """
 
@@ -16,7 +18,7 @@ from markdown_it import MarkdownIt
 
 LANGUAGES = ("bash", "console", "json", "python", "text", "toml")
 
-_MARK = re.compile(r"<!--\s*(file|output|dry run)(?::\s*(\S+))?\s*-->")
+_MARK = re.compile(r"<!--\s*(file|from|output|dry run)(?::\s*(\S+))?\s*-->")
 
 
 class BadPage(AssertionError):
@@ -32,6 +34,7 @@ class Block:
     language: str
     text: str
     file: str | None = None
+    source: str | None = None
     output: bool = False
     dry_run: bool = False
 
@@ -66,10 +69,13 @@ def _block(page: str, info: str, text: str, line: int, mark: re.Match[str] | Non
         language=info.strip(),
         text=text,
         file=value if kind == "file" else None,
+        source=value if kind == "from" else None,
         output=kind == "output",
         dry_run=kind == "dry run",
     )
-    if kind == "file" and (not value or value.startswith("/") or ".." in value.split("/")):
+    if kind in ("file", "from") and (
+        not value or value.startswith("/") or ".." in value.split("/")
+    ):
         raise BadPage(f"{block}: a file has a name below the page's folder")
     if block.language not in LANGUAGES:
         raise BadPage(f"{block}: {block.language!r} is none of {', '.join(LANGUAGES)}")

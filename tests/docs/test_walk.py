@@ -29,6 +29,10 @@ SOUND = {
     "console": f"{F}console\n$ echo a b\na ...\n$ false\n$ echo $?\n1\n$ echo \\\n> c\nc\n{F}",
     "console: no newline at the end": f"{F}console\n$ printf a\na\n{F}",
     "file": f"<!-- file: d/x.json -->\n{F}json\n{{}}\n{F}\n{F}bash\ntest -f d/x.json\n{F}",
+    "a piece of a file": (
+        f"{F}bash\nprintf 'a\\n  if b:\\n\\n    c\\nd\\n' > x\n{F}\n"
+        f"<!-- from: x -->\n{F}python\nif b:\n\n  c\n{F}"
+    ),
     "documents": f"{F}json\n[1]\n{F}\n{F}toml\na = 1\n{F}\n{F}text\nanything\n{F}",
 }
 
@@ -49,6 +53,15 @@ FAILS = {
     "console fails": (f"{F}console\n$ false\n$ echo a\na\n{F}", "exit code 1"),
     "console exits": (f"{F}console\n$ exit 0\n$ echo a\na\n{F}", "ended the shell"),
     "console without a command": (f"{F}console\na\n{F}", "begins with"),
+    "a piece of no file": (f"<!-- from: x -->\n{F}python\na\n{F}", "there is no file x"),
+    "a piece that is none": (
+        f"<!-- file: x -->\n{F}text\na\nb\n{F}\n<!-- from: x -->\n{F}text\nb\na\n{F}",
+        "no piece of x",
+    ),
+    "a piece without text": (
+        f"<!-- file: x -->\n{F}text\na\n{F}\n<!-- from: x -->\n{F}text\n{F}",
+        "is empty",
+    ),
     "bad toml": (f"{F}toml\na =\n{F}", "page.md:2"),
     "bad json in a file": (f"<!-- file: x.json -->\n{F}json\n{{\n{F}", "page.md:3"),
     "dry run of more": (f"<!-- dry run -->\n{F}bash\nrm -r x\n{F}", "only `make TARGET`"),
@@ -63,6 +76,8 @@ REFUSED = {
     "mark above no block": "<!-- output -->\n\ntext",
     "file outside": f"<!-- file: ../x -->\n{F}text\nx\n{F}",
     "file without a name": f"<!-- file -->\n{F}text\nx\n{F}",
+    "a piece from outside": f"<!-- from: ../x -->\n{F}text\nx\n{F}",
+    "a piece without a name": f"<!-- from -->\n{F}text\nx\n{F}",
     "python as output": f"<!-- output -->\n{F}python\nx\n{F}",
 }
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 import tomllib
 import uuid
@@ -87,6 +88,8 @@ class Walk:
             _compare(block, block.text, self._printed)
         elif block.file is not None:
             self._write(block, block.file)
+        elif block.source is not None:
+            self._quote(block, block.source)
         elif block.language == "python":
             self._printed = self._run_python(block)
         elif block.language == "bash":
@@ -103,6 +106,19 @@ class Walk:
         if path.suffix == ".py":
             compile(block.text, str(block), "exec")
         _parse(block)
+
+    def _quote(self, block: Block, name: str) -> None:
+        if not (self.folder / name).is_file():
+            raise BlockFailed(f"{block}: there is no file {name}")
+        lines = (self.folder / name).read_text(encoding="utf-8").splitlines()
+        piece = block.text.splitlines()
+        if not any(piece):
+            raise BlockFailed(f"{block}: the piece of {name} is empty")
+        for start in range(len(lines) - len(piece) + 1):
+            found = textwrap.dedent("\n".join(lines[start : start + len(piece)])).splitlines()
+            if found == piece:
+                return
+        raise BlockFailed(f"{block}: this is no piece of {name}")
 
     def _run_python(self, block: Block) -> str:
         if self._child is None:

@@ -16,6 +16,7 @@ import attrs
 import click
 
 from pinfold_conformance._profiles import PROFILES
+from pinfold_conformance._template import FLAVOURS, NameInvalid, write_project
 from pinfold_conformance._verdicts import Outcome, Report, Result, Verdict
 
 __all__ = ["conform", "new_provider"]
@@ -336,10 +337,10 @@ def _sweep() -> int:
 @click.argument("name")
 @click.option(
     "--flavour",
-    type=click.Choice(["posix"]),
+    type=click.Choice(list(FLAVOURS)),
     default="posix",
     show_default=True,
-    help="posix: anything that can spawn a process.",
+    help="; ".join(f"{name}: {fits}" for name, fits in FLAVOURS.items()) + ".",
 )
 @click.option(
     "--into",
@@ -349,8 +350,6 @@ def _sweep() -> int:
 )
 def new_provider(name: str, flavour: str, into: Path) -> int:
     """Write a complete plugin project for a provider NAME, with tests and a CI file."""
-    from pinfold_conformance._template import NameInvalid, write_project
-
     try:
         folder = write_project(name, flavour, into)
     except (NameInvalid, FileExistsError, OSError) as exc:

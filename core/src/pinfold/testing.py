@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import anyio
 
 from pinfold.provider import Context, Instance, InstanceRef, Provider
-from pinfold.spec import PinnedSpec, Spec
+from pinfold.spec import WORKSPACE, PinnedSpec, Spec
 
-__all__ = ["Lane", "Witness"]
+__all__ = ["FolderWitness", "Lane", "Witness"]
+
+_LOOKS: Final = 24
+_LOOK_SECONDS: Final = 0.05
 
 
 class Witness(ABC):
@@ -45,6 +51,41 @@ class Witness(ABC):
     @abstractmethod
     async def is_alive(self, heartbeat: PurePosixPath) -> bool:
         """Say whether a file still grows, by reading it twice within a second or so."""
+
+
+class FolderWitness(Witness):
+    """The operating system's own view of a workspace that is a folder of this machine.
+
+    Args:
+        workspace: the folder.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    async def read(self, path: PurePosixPath) -> bytes:
+        return await self._at(path).read_bytes()
+
+    async def write(self, path: PurePosixPath, data: bytes) -> None:
+        await self._at(path).parent.mkdir(parents=True, exist_ok=True)
+        await self._at(path).write_bytes(data)
+
+    async def list(self, path: PurePosixPath) -> Sequence[str]:
+        return sorted([entry.name async for entry in self._at(path).iterdir()])
+
+    async def link(self, path: PurePosixPath, target: str) -> None:
+        await self._at(path).symlink_to(target)
+
+    async def is_alive(self, heartbeat: PurePosixPath) -> bool:
+        before = (await self._at(heartbeat).stat()).st_size
+        for _ in range(_LOOKS):
+            await anyio.sleep(_LOOK_SECONDS)
+            if (await self._at(heartbeat).stat()).st_size != before:
+                return True
+        return False
+
+    def _at(self, path: PurePosixPath) -> anyio.Path:
+        return anyio.Path(self._workspace, path.relative_to(WORKSPACE))
 
 
 class Lane(ABC):

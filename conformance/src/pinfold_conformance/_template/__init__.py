@@ -1,19 +1,27 @@
 """`pinfold new-provider`: a complete plugin project, which the suite certifies as it is.
 
-The templates are whole projects named acme; a new project is a copy under another name.
+The templates are projects named acme: what all share, and what each flavour has of its own. A new
+project is a copy of both under another name.
 """
 
 from __future__ import annotations
 
 import keyword
 import re
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 __all__ = ["FLAVOURS", "NameInvalid", "write_project"]
 
-FLAVOURS = ("posix",)
+#: What a provider is made of, and where that fits.
+FLAVOURS: Final[Mapping[str, str]] = {
+    "posix": "anything that can spawn a process",
+    "generic": "a service with an API of its own: every method is in your hands",
+}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -27,13 +35,15 @@ def write_project(name: str, flavour: str, into: Path) -> Path:
 
     Args:
         name: of the provider, as specs will say it.
-        flavour: posix, for whatever can spawn a process.
+        flavour: one of `FLAVOURS`.
         into: the folder to make it in.
 
     Raises:
         NameInvalid: the name is none; nothing was written.
         FileExistsError: the folder is there already; nothing was written.
     """
+    from importlib.resources import files
+
     module = name.replace("-", "_")
     if not _NAME.fullmatch(name) or len(name) > 40 or keyword.iskeyword(module):
         raise NameInvalid(
@@ -44,7 +54,8 @@ def write_project(name: str, flavour: str, into: Path) -> Path:
     if folder.exists():
         raise FileExistsError(f"{folder} is there already; nothing was written")
     camel = "".join(part.capitalize() for part in name.split("-"))
-    _copy(files("pinfold_conformance") / "_template" / flavour, folder, name, module, camel)
+    for part in ("shared", flavour):
+        _copy(files("pinfold_conformance") / "_template" / part, folder, name, module, camel)
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from pinfold.errors import Conflict, InvalidArgument
+from pinfold.errors import Conflict
 from pinfold.memory._nodes import Directory, File, Link, Node, Store
 from pinfold.provider import (
     Blob,
@@ -15,6 +15,7 @@ from pinfold.provider import (
     Scan,
     ScanState,
     Tree,
+    check_entries,
     leads_out,
 )
 
@@ -61,15 +62,11 @@ class MemoryTree(Tree):
     async def restore(self, plan: RestorePlan) -> RestoreReport:
         if self._busy():
             raise Conflict("a command is running", hint="wait for it, or end it")
+        check_entries(plan.entries)
         root = Directory(mode=self._store.root.mode)
         directories = {"": root}
         for entry in plan.entries:
-            above, slash, name = entry.path.rpartition("/")
-            if slash and not above:
-                raise InvalidArgument(f"the tree has an absolute name: {entry.path!r}")
-            parent = directories.get(above)
-            if parent is None or name in ("", ".", "..") or "\0" in name or name in parent.children:
-                raise InvalidArgument(f"the tree has no sound place for {entry.path!r}")
+            above, _, name = entry.path.rpartition("/")
             node: Node
             if entry.type is FileType.DIRECTORY:
                 node = directories[entry.path] = Directory(mode=entry.mode)
@@ -78,7 +75,7 @@ class MemoryTree(Tree):
             else:
                 data = b"".join([chunk async for chunk in plan.fetch(entry.digest)])
                 node = File(data, entry.mode)
-            parent.children[name] = node
+            directories[above].children[name] = node
             node.mtime_ns = entry.mtime_ns or node.mtime_ns
         # The one step that shows: before it the old tree stands, after it the new one.
         self._store.root = root

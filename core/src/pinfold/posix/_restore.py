@@ -24,7 +24,14 @@ from pinfold.posix._layout import TEMPORARY, Layout
 from pinfold.posix._probe import Tools
 from pinfold.posix._supervise import COOKIE
 from pinfold.posix._trouble import error_of
-from pinfold.provider import Entry, Files, FileType, RestorePlan, RestoreReport
+from pinfold.provider import (
+    Entry,
+    Files,
+    FileType,
+    RestorePlan,
+    RestoreReport,
+    check_entries,
+)
 from pinfold.spec import TERM_GRACE_SECONDS, WORKSPACE
 
 if TYPE_CHECKING:
@@ -75,7 +82,7 @@ class Restorer:
 
     async def restore(self, plan: RestorePlan, tree: ShellTree) -> RestoreReport:
         """Make the workspace the plan's tree; as `Tree.restore`."""
-        check_entries(plan.entries)
+        check_restorable(plan.entries)
         if self._runner.running:
             raise Conflict("a command is running: the workspace can't be restored now")
         async with self._gate.closed():
@@ -297,41 +304,20 @@ class Changes:
         return old is None or old.type is not entry.type
 
 
-def check_entries(entries: Sequence[Entry]) -> None:
-    """Refuse names that a tree can't have (CP-8).
+def check_restorable(entries: Sequence[Entry]) -> None:
+    """Refuse names that a tree can't have, and those that are ours (CP-8).
 
     Raises:
-        InvalidArgument: naming it.
+        InvalidArgument: naming the first of them.
     """
-    kinds: dict[str, FileType] = {}
+    check_entries(entries)
     for entry in entries:
-        parts = entry.path.split("/")
-        folder = entry.path.rpartition("/")[0]
-        fault = (
-            "a name in it is empty, '.' or '..'"
-            if any(part in {"", ".", ".."} for part in parts)
-            else "it has a NUL byte"
-            if "\0" in entry.path or "\0" in (entry.link or "")
-            else "it is there twice"
-            if entry.path in kinds
-            else "its parent is no directory of the tree"
-            if folder and kinds.get(folder) is not FileType.DIRECTORY
-            else "its mode is out of range"
-            if not 0 <= entry.mode <= 0o7777
-            else "its size is out of range"
-            if entry.size < 0
-            else "its kind can't be restored"
-            if entry.type is FileType.OTHER or (entry.type is FileType.SYMLINK) != bool(entry.link)
-            else "the name is pinfold's own"
-            if parts[-1].startswith(TEMPORARY)
-            else ""
-        )
-        if fault:
+        if entry.path.rpartition("/")[2].startswith(TEMPORARY):
             raise InvalidArgument(
-                f"the tree has an entry that can't be restored: {entry.path!r}: {fault}",
+                f"the tree has an entry that can't be restored: {entry.path!r}: "
+                "the name is pinfold's own",
                 details={"path": entry.path},
             )
-        kinds[entry.path] = entry.type
 
 
 async def verified(plan: RestorePlan, entry: Entry) -> AsyncIterator[bytes]:

@@ -47,3 +47,4 @@ from pinfold.provider._tree import RestoreReport as RestoreReport
 from pinfold.provider._tree import Scan as Scan
 from pinfold.provider._tree import ScanState as ScanState
 from pinfold.provider._tree import Tree as Tree
+from pinfold.provider._tree import check_entries as check_entries

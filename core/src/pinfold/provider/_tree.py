@@ -7,9 +7,20 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import attrs
 
+from pinfold.errors import InvalidArgument
 from pinfold.provider._files import FileType
 
-__all__ = ["Blob", "Entry", "FileMark", "RestorePlan", "RestoreReport", "Scan", "ScanState", "Tree"]
+__all__ = [
+    "Blob",
+    "Entry",
+    "FileMark",
+    "RestorePlan",
+    "RestoreReport",
+    "Scan",
+    "ScanState",
+    "Tree",
+    "check_entries",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -170,3 +181,37 @@ class Tree(ABC):
         Returns:
             Whether there was one.
         """
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """Refuse names that a tree can't have; every `Tree.restore` calls it first (CP-8).
+
+    Raises:
+        InvalidArgument: naming the first of them.
+    """
+    kinds: dict[str, FileType] = {}
+    for entry in entries:
+        folder = entry.path.rpartition("/")[0]
+        fault = (
+            "a name in it is empty, '.' or '..'"
+            if any(part in {"", ".", ".."} for part in entry.path.split("/"))
+            else "it has a NUL byte"
+            if "\0" in entry.path or "\0" in (entry.link or "")
+            else "it is there twice"
+            if entry.path in kinds
+            else "its parent is no directory of the tree"
+            if folder and kinds.get(folder) is not FileType.DIRECTORY
+            else "its mode is out of range"
+            if not 0 <= entry.mode <= 0o7777
+            else "its size is out of range"
+            if entry.size < 0
+            else "its kind can't be restored"
+            if entry.type is FileType.OTHER or (entry.type is FileType.SYMLINK) != bool(entry.link)
+            else ""
+        )
+        if fault:
+            raise InvalidArgument(
+                f"the tree has an entry that can't be restored: {entry.path!r}: {fault}",
+                details={"path": entry.path},
+            )
+        kinds[entry.path] = entry.type

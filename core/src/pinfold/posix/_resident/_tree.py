@@ -31,7 +31,7 @@ from pinfold.posix._resident._exec import ResidentGuest
 from pinfold.posix._resident._files import TEMPORARY, TYPES, Current, ending, errors, records
 from pinfold.posix._resident._stream import Stream
 from pinfold.posix._resident._wire import IN_CREDIT, MAX_OUT, Cursor, Facts, Malformed, Open, text
-from pinfold.posix._restore import check_entries, verified
+from pinfold.posix._restore import check_restorable, verified
 from pinfold.provider import (
     Blob,
     Entry,
@@ -214,7 +214,7 @@ class ResidentTree(Tree):
     async def restore(self, plan: RestorePlan) -> RestoreReport:
         if self._guest.running:
             raise Conflict("a command is running", hint="wait for it, or end it, then restore")
-        check_entries(plan.entries)
+        check_restorable(plan.entries)
         for entry in plan.entries:
             _representable(entry)
         async with self._gate.closed():
