@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "0e2bbadeee0ce7901ae27300b5d4b305e311a103999375bef4c9f302a07f7390",
-    "x86_64": "d387e40e1647bee78dc53657d3dc6b77892532849ccf41ea2ef4e52dacfdeaff",
+    "aarch64": "ba672bcf6459ed6b857c00fc6274fb99e6564347f6cf8468f665083c42e08823",
+    "x86_64": "dab3b9de6359cc400337bc792c2c90b90525c2b0991f06bc9914525f3c90da09",
 }

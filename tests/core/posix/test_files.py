@@ -232,6 +232,40 @@ async def test_fs4_readers_see_the_old_or_the_new_file(box) -> None:
     assert [entry.name for entry in box.workspace.iterdir()] == ["f"]
 
 
+@pytest.mark.parametrize("how", ["write", "upload", "make_directory"])
+async def test_fs4_what_is_refused_leaves_no_parents(box, how) -> None:
+    """FS-4: its effect is none; what was there, or came meanwhile, stays."""
+    calls = {
+        "write": lambda path: box.files.write(path, b"1"),
+        "upload": lambda path: box.files.upload(path, chunks(b"1")),
+        "make_directory": box.files.make_directory,
+    }
+    long = "x" * 300
+    (box.workspace / "file").write_bytes(b"1")
+    (box.workspace / "empty").mkdir()
+    (box.workspace / "link").symlink_to("empty")
+    for path in (
+        f"a/b/{long}", f"a/{long}/b", f"empty/a/{long}", f"link/a/b/{long}", f"link/{long}", "file/a/b"
+    ):  # fmt: skip
+        with pytest.raises((InvalidArgument, NotADirectory)) as caught:
+            await calls[how](f"/workspace/{path}")
+        assert caught.value.effect == "none"
+        found = {str(entry.relative_to(box.workspace)) for entry in box.workspace.rglob("*")}
+        assert found == {"file", "empty", "link"}, path
+    await calls[how]("/workspace/a/b/c")
+    assert (box.workspace / "a" / "b" / "c").exists()
+
+
+async def test_fs4_an_upload_that_breaks_leaves_no_parents(box) -> None:
+    async def broken():
+        yield b"x" * 100_000
+        raise LookupError("the source broke")
+
+    with pytest.raises(LookupError, match="the source broke"):
+        await box.files.upload("/workspace/a/b/f", broken())
+    await until(lambda: list(box.workspace.iterdir()) == [])
+
+
 async def test_fs4_an_upload_that_breaks_leaves_the_old(box) -> None:
     await box.files.write("/workspace/f", b"old")
 

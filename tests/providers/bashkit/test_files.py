@@ -407,6 +407,54 @@ async def test_a_refused_write_leaves_the_old_file(box):
     assert await picture(box) == before
 
 
+REFUSED = {
+    "a name too long": f"a/b/{'x' * 300}",
+    "a name too long on the way": f"a/{'x' * 300}/b",
+    "a path too deep": "a/" * 150 + "b",
+    "a character that is refused": "a/b/\u202e",
+    "through a file": "file/a/b",
+    "a directory": "dir",
+}
+
+
+@pytest.mark.parametrize("how", ["write", "write with a mode", "upload", "make_directory"])
+@pytest.mark.parametrize("path", REFUSED.values(), ids=REFUSED)
+async def test_what_is_refused_leaves_no_parents(box, path, how):
+    """FS-4: nothing was done, as its effect says."""
+    calls = {
+        "write": lambda: box.files.write(W / path, b"1"),
+        "write with a mode": lambda: box.files.write(W / path, b"1", mode=0o600),
+        "upload": lambda: box.files.upload(W / path, chunks(b"1")),
+        "make_directory": lambda: box.files.make_directory(W / path, exist_ok=False),
+    }
+    await box.files.write(W / "file", b"1")
+    await box.files.make_directory(W / "dir")
+    before = await picture(box)
+    with pytest.raises((InvalidArgument, AlreadyExists)) as caught:
+        await calls[how]()
+    assert caught.value.effect == "none"
+    assert await picture(box) == before
+
+
+async def test_a_write_without_room_leaves_no_parents(box):
+    """FS-4, FS-5: and what a guest put there meanwhile stays."""
+    for number in range(10):
+        await box.files.write(W / f"big{number}", b"x" * 9_900_000)
+    before = await picture(box)
+    with pytest.raises(NoSpace):
+        await box.files.write(W / "a" / "b" / "c", b"x" * 5_000_000)
+    assert await picture(box) == before
+
+    def guest_and_no_room():
+        with box.vfs.parents("/workspace/a/b/c"):
+            box.vfs.root.write_file("/workspace/a/theirs", b"")
+            raise RuntimeError("no room")
+
+    with pytest.raises(RuntimeError, match="no room"):
+        guest_and_no_room()
+    assert [entry.path.name for entry in await box.files.list(W / "a")] == ["theirs"]
+
+
 async def test_an_upload_that_breaks_off_leaves_the_old_file(box):
     """FS-4, FS-7."""
     await box.files.write("/workspace/f", b"old")

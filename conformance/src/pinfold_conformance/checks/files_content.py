@@ -9,12 +9,22 @@ from pathlib import PurePosixPath
 import anyio
 import anyio.lowlevel
 
-from pinfold.errors import InvalidArgument, NotFound, PinfoldError, TooLarge, Unimplemented
+from pinfold.errors import (
+    Conflict,
+    InvalidArgument,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+    PinfoldError,
+    TooLarge,
+    Unimplemented,
+)
 from pinfold.provider import FileType
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
 from pinfold_conformance._guard import Sabotage
 from pinfold_conformance._registry import Kind, check
+from pinfold_conformance.checks.files_paths import operations
 
 KIB = 1024
 
@@ -195,7 +205,7 @@ async def non_utf8_absent(case: Case) -> None:
 
 @check("FS-4.parents")
 async def parents(case: Case) -> None:
-    """A write creates parents; a refused write creates none."""
+    """A write creates parents; a refused write or directory leaves none."""
     files, scratch = case.files, await case.scratch()
     await files.write(scratch / "a" / "b" / "c", b"deep")
     equal(await files.read(scratch / "a/b/c"), b"deep", "a file with new parents")
@@ -205,6 +215,21 @@ async def parents(case: Case) -> None:
         with expect_raises(PinfoldError, what="a file beyond the limit"):
             await files.write(scratch / "x" / "y", bytes(limit + 1))
         require(not await case.exists(scratch / "x"), "a refused write made a parent (FS-4)")
+    await files.write(scratch / "file", b"1")
+    for name in ("write", "upload", "make_directory"):
+        act = operations(case)[name]
+        for path in ("x/y/LONG", "x/LONG/y"):
+            try:
+                await act(scratch / path.replace("LONG", "n" * 300))
+            except PinfoldError:
+                require(not await case.exists(scratch / "x"), f"{name} made a parent of {path}")
+            else:  # names may be that long here
+                await files.remove(scratch / "x", recursive=True)
+        with expect_raises(NotADirectory, what=f"{name} through a file"):
+            await act(scratch / "file" / "x" / "y")
+    equal(await files.read(scratch / "file"), b"1", "a file that is no parent")
+    names = sorted(entry.path.name for entry in await files.list(scratch))
+    equal(names, ["a", "file"], "what is there after refusals")
 
 
 @check("FS-4.modes", needs={"modes"}, kind=Kind.CLAIM)
@@ -327,7 +352,7 @@ async def broken_upload(case: Case) -> None:
     require(scope.cancelled_caught, "an upload that never ends has ended")
     equal(await files.read(path), b"old", "the file after a cancelled upload")
     with expect_raises(Sabotage, what="an upload of a new file whose source breaks"):
-        await files.upload(scratch / "fresh", breaks())
+        await files.upload(scratch / "new" / "fresh", breaks())
     names = [entry.path.name for entry in await files.list(scratch)]
     equal(names, ["file"], "what is in the directory afterwards")
 
@@ -335,8 +360,6 @@ async def broken_upload(case: Case) -> None:
 @check("FS-4.rename")
 async def rename(case: Case) -> None:
     """A rename replaces a file, moves whole directories, and is refused where it makes no sense."""
-    from pinfold.errors import Conflict, IsADirectory, NotADirectory
-
     files, scratch = case.files, await case.scratch()
     await files.write(scratch / "a", b"a")
     await files.write(scratch / "b", b"b")

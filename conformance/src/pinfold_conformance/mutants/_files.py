@@ -138,6 +138,14 @@ class ParentsFirst(ToyFiles):
         await super().write(path, data, mode=mode)
 
 
+@mutant("FS-4.parents")
+class NamesLater(ToyFiles):
+    """A name that is too long is found so when its parents are made."""
+
+    def check_length(self, path: PurePosixPath) -> None:
+        return
+
+
 @bug("FS-4.modes")
 class ResetsModes(BugFiles):
     """A write resets the mode."""

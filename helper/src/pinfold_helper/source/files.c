@@ -54,6 +54,7 @@ int do_mkdir(unsigned root, const char *path, unsigned flags) {
     if (error) return error;
     if (!p.name[0] || mkdirat(p.dir, p.name, 0755)) error = p.name[0] ? -errno : -EEXIST;
     place_close(&p);
+    if (error && error != -EEXIST) unmake_parents(root, path, p.made);
     if (error == -EEXIST && flags & 2) { /* a directory, or a link to one that stays inside */
         int fd = open_at(root, path, O_PATH | O_DIRECTORY);
         if (fd >= 0) error = 0, close(fd);
@@ -114,12 +115,22 @@ int do_chmod(unsigned root, const char *path, uint32_t mode) {
     return error;
 }
 
+static int draft_close(struct draft *d, int error) {
+    place_close(&d->place);
+    if (d->path && error) unmake_parents(d->root, d->path, d->place.made);
+    free(d->path);
+    return error;
+}
+
 int draft_begin(struct draft *d, unsigned root, const char *path, uint32_t mode) {
     bool keep = mode == UINT32_MAX;
     struct stat st;
     int error;
     if (!keep && mode > 07777) return -EINVAL;
     if ((error = place_at(root, path, true, true, &d->place))) return error;
+    d->root = root;
+    d->path = NULL;
+    if (d->place.made) d->path = strcpy(allocate(strlen(path) + 1), path);
     if (!d->place.name[0]) error = -EISDIR;
     else if (!fstatat(d->place.dir, d->place.name, &st, AT_SYMLINK_NOFOLLOW)) {
         if (S_ISDIR(st.st_mode)) error = -EISDIR;
@@ -140,8 +151,7 @@ int draft_begin(struct draft *d, unsigned root, const char *path, uint32_t mode)
         if (d->fd < 0) error = -errno;
         else if (fchmod(d->fd, mode)) return draft_end(d, -errno);
     }
-    if (error) place_close(&d->place);
-    return error;
+    return error ? draft_close(d, error) : 0;
 }
 
 int draft_write(struct draft *d, const void *data, size_t len) {
@@ -153,6 +163,5 @@ int draft_end(struct draft *d, int error) {
     if (close(d->fd) && !error) error = -errno;
     if (!error && renameat(d->place.dir, d->name, d->place.dir, d->place.name)) error = -errno;
     if (error) unlinkat(d->place.dir, d->name, 0);
-    place_close(&d->place);
-    return error;
+    return draft_close(d, error);
 }

@@ -93,6 +93,7 @@ struct place {
     int dir;
     bool own; /* dir is to be closed */
     char name[NAME_MAX + 1];
+    unsigned made; /* how many directories were made on the way, each in the one before */
 };
 
 extern bool have_openat2;
@@ -105,6 +106,7 @@ void proc_name(int fd, char name[32]);
 int open_at(unsigned root, const char *path, int flags);
 int place_at(unsigned root, const char *path, bool follow, bool make, struct place *out);
 void place_close(struct place *place);
+void unmake_parents(unsigned root, const char *path, unsigned made); /* what was made for a path */
 int open_straight(int dir, const char *path, int flags); /* follows no link at all */
 int open_own(int dir, const char *path, int flags);      /* likewise; lifts the owner's own ban */
 int set_mode(int fd, mode_t mode);                       /* also of an O_PATH descriptor */
@@ -116,6 +118,8 @@ struct draft { /* a file that is being written, under a name of its own until it
     struct place place;
     char name[32];
     int fd;
+    unsigned root;
+    char *path; /* where its parents were made for it */
 };
 
 void put_facts(struct buffer *b, const struct stat *st);

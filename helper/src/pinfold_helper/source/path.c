@@ -155,6 +155,7 @@ struct walk { /* by hand: what was passed (no link in it), and what is still to 
     int at;
     char done[PATH_MAX], todo[2 * PATH_MAX];
     int links;
+    unsigned made; /* so many of the last in `done` are new */
 };
 
 static int walk_to(struct walk *w, unsigned root, const char *rest) {
@@ -165,6 +166,7 @@ static int walk_to(struct walk *w, unsigned root, const char *rest) {
     if (w->at >= 0) close(w->at);
     w->root = root;
     w->done[0] = 0;
+    w->made = 0;
     w->at = fcntl(roots[root].fd, F_DUPFD_CLOEXEC, 3);
     return w->at < 0 ? -errno : 0;
 }
@@ -187,6 +189,7 @@ static int walk_up(struct walk *w) {
         return walk_absolute(w, path);
     }
     *(slash ? slash : w->done) = 0;
+    w->made = 0;
     close(w->at);
     w->at = open_straight(roots[w->root].fd, w->done, O_PATH | O_DIRECTORY);
     return w->at < 0 ? w->at : 0;
@@ -236,8 +239,10 @@ static int walk(struct walk *w, bool follow, bool make, char name[NAME_MAX + 1])
         }
         if (last && !follow) return 0;
         int fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        bool fresh = false;
         if (fd < 0 && errno == ENOENT && make && !last && !w->links) {
-            if (mkdirat(w->at, name, 0755) && errno != EEXIST) return -errno;
+            fresh = !mkdirat(w->at, name, 0755);
+            if (!fresh && errno != EEXIST) return -errno;
             fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         }
         if (fd < 0) return errno == ENOENT && last ? 0 : -errno;
@@ -246,10 +251,35 @@ static int walk(struct walk *w, bool follow, bool make, char name[NAME_MAX + 1])
         else if (S_ISLNK(st.st_mode)) error = walk_link(w, fd);
         else if (last) return close(fd), 0;
         else if (!S_ISDIR(st.st_mode)) error = -ENOTDIR;
-        else if (!(error = walk_down(w, name, fd))) continue;
+        else if (!(error = walk_down(w, name, fd))) {
+            w->made = fresh ? w->made + 1 : 0;
+            continue;
+        }
         close(fd);
         if (error) return error;
     }
+}
+
+/* Removes the last directories of a path, as many as were made for it, but those in use by now. */
+static void unmake(unsigned root, char *path, unsigned made) {
+    while (made--) {
+        char *slash = strrchr(path, '/');
+        const char *name = slash ? slash + 1 : path, *parent = slash ? path : "";
+        if (slash) *slash = 0;
+        int fd = open_straight(roots[root].fd, parent, O_PATH | O_DIRECTORY);
+        bool gone = fd >= 0 && !unlinkat(fd, name, AT_REMOVEDIR);
+        if (fd >= 0) close(fd);
+        if (!gone) return;
+    }
+}
+
+void unmake_parents(unsigned root, const char *path, unsigned made) {
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!made || !slash || slash - path >= PATH_MAX) return;
+    memcpy(parent, path, (size_t)(slash - path));
+    parent[slash - path] = 0;
+    unmake(root, parent, made);
 }
 
 static int slow_place(unsigned root, const char *path, bool follow, bool make, struct place *out) {
@@ -260,10 +290,12 @@ static int slow_place(unsigned root, const char *path, bool follow, bool make, s
     if (!error) error = walk(&w, follow, make, out->name);
     if (error) {
         if (w.at >= 0) close(w.at);
+        unmake(w.root, w.done, w.made);
         return error;
     }
     out->dir = w.at;
     out->own = true;
+    out->made = w.made;
     return 0;
 }
 

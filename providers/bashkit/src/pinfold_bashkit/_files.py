@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import PurePosixPath
 
 import anyio.lowlevel
@@ -86,8 +86,7 @@ class BashkitFiles(Files):
         if place.meta is not None:
             _regular(asked, place)
             mode = place.meta["mode"] & 0o7777 if mode is None else mode
-        with translated(str(asked)):
-            self._vfs.make_parents(place.path)
+        with translated(str(asked)), self._vfs.parents(place.path):
             self._vfs.put(place.path, data, 0o644 if mode is None else mode)
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
@@ -121,9 +120,8 @@ class BashkitFiles(Files):
             if exist_ok and place.type is FileType.DIRECTORY:
                 return
             raise AlreadyExists(f"{str(asked)!r} is there already", details=_at(asked))
-        with translated(str(asked)):
-            if parents:
-                self._vfs.make_parents(place.path)
+        above = self._vfs.parents(place.path) if parents else nullcontext()
+        with translated(str(asked)), above:
             self._vfs.changes += 1
             self._vfs.root.mkdir(place.path)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
@@ -242,16 +242,28 @@ class Vfs:
             self.root.remove(path, recursive=True)
         return path
 
-    def make_parents(self, path: str) -> None:
-        """Make the directories above a literal path that are missing."""
-        root, missing = self.root, []
+    @contextmanager
+    def parents(self, path: str) -> Iterator[None]:
+        """Make the directories above a literal path that are missing, for a block that fills them.
+
+        When it fails they are removed again, but for those that others have used since (FS-4).
+        """
+        root, missing, made = self.root, [], []
         parent = path.rpartition("/")[0]
         while self.stat(parent) is None:
             missing.append(parent)
             parent = parent.rpartition("/")[0]
-        for directory in reversed(missing):
-            self.changes += 1
-            root.mkdir(directory)
+        try:
+            for directory in reversed(missing):
+                self.changes += 1
+                root.mkdir(directory)
+                made.append(directory)
+            yield
+        except BaseException:
+            for directory in reversed(made):
+                with suppress(RuntimeError):
+                    root.remove(directory)
+            raise
 
     def put(self, path: str, data: bytes, mode: int) -> None:
         """Give a literal path new content and mode, at once and whole (FS-4)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat as st
+import sys
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Final, Self
@@ -55,7 +56,7 @@ class Replacement:
                 self._name = temporary_name()
                 self.fd = os.open(self._name, _NEW_FLAGS, 0o600, dir_fd=self._at.directory)
             except BaseException:
-                self._stack.close()
+                self._stack.__exit__(*sys.exc_info())  # so that it undoes what it made
                 raise
         return self
 
@@ -73,11 +74,12 @@ class Replacement:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._stack:
-            os.close(self.fd)
+        os.close(self.fd)
+        with self._identity:
             if not self._committed:
-                with contextlib.suppress(OSError), self._identity:
+                with contextlib.suppress(OSError):
                     os.unlink(self._name, dir_fd=self._at.directory)
+            self._stack.__exit__(kind, error, trace)
 
 
 def _mode_to_keep(place: PurePosixPath, at: Place) -> int:

@@ -29,6 +29,7 @@ from pinfold_conformance.adapters.toy._world import (
     Node,
     Place,
     World,
+    check_length,
     drop,
     put,
     writable,
@@ -57,12 +58,18 @@ class ToyFiles(Files):
         return self.world.find(pure, follow=follow, confined=True, make=make)
 
     def _check_name(self, path: PurePosixPath) -> None:
+        self.check_length(path)
         if not self.features.non_utf8_names:
             text = str(path)
             if any("\udc80" <= char <= "\udcff" for char in text):
                 raise InvalidArgument(
                     f"names are UTF-8 here: {text!r}", hint="the feature non_utf8_names is absent"
                 )
+
+    def check_length(self, path: PurePosixPath) -> None:
+        """Refuse a name that is too long before anything is made on the way to it (FS-4)."""
+        for name in path.parts:
+            check_length(name)
 
     def there(self, path: Path, *, follow: bool = True) -> Node:
         """Return what a path leads to."""

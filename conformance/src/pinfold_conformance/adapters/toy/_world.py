@@ -24,6 +24,7 @@ __all__ = ["Dir", "Fifo", "File", "Link", "Node", "Place", "World"]
 
 _numbers = itertools.count(1)
 MAX_LINKS: Final = 40
+MAX_NAME_BYTES: Final = 255
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -232,10 +233,19 @@ def put(parent: Dir, name: str, node: Node) -> None:
         InvalidArgument: the name is too long.
     """
     writable(parent, name)
-    if len(os.fsencode(name)) > 255:
-        raise InvalidArgument(f"a name is longer than 255 bytes: {name[:40]!r}…")
+    check_length(name)
     parent.children[name] = node
     parent.touched()
+
+
+def check_length(name: str) -> None:
+    """Refuse a name that is longer than the kernel has them.
+
+    Raises:
+        InvalidArgument: it is.
+    """
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
+        raise InvalidArgument(f"a name is longer than {MAX_NAME_BYTES} bytes: {name[:40]!r}…")
 
 
 def drop(parent: Dir, name: str) -> None:

@@ -1,6 +1,8 @@
 # Replaces a file with what comes on stdin. $1 the directory, $2 the name, $3 the mode or empty to
 # keep it, $4 the size; without one the data ends with the boundary. $5 names the temporary file.
 make=1
+trap unmake EXIT
+trap 'exit 1' HUP INT PIPE TERM
 place "$1" "$2"
 if [ -d "./$name" ]; then fail is_a_directory; fi
 mode=$3
@@ -9,8 +11,7 @@ if [ -e "./$name" ]; then
   [ "$mode" ] || mode=$(stat -c %a "./$name")
 fi
 temporary=./$5
-trap 'rm -f -- "$temporary"' EXIT
-trap 'exit 1' HUP INT PIPE TERM
+trap 'rm -f -- "$temporary" && unmake' EXIT
 set -C # never through a link, never over a file
 command exec 5>"$temporary" || fail failed
 set +C
