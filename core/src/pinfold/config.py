@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from pinfold._paths import expanded
 from pinfold.connections import Connections
 from pinfold.errors import InvalidArgument, NotFound, SpecInvalid
 from pinfold.faults import Fault, pointer
@@ -255,13 +256,13 @@ def _anchored(file: _File, folder: Path) -> _File:
     }
     url = file.store.url
     if url is not None and "://" not in url:
-        url = str(folder / Path(url).expanduser())
+        url = str(folder / expanded(url))
     return attrs.evolve(file, connections=connections, store=attrs.evolve(file.store, url=url))
 
 
 def _anchored_reference(value: Any, folder: Path) -> Any:
     if isinstance(value, str) and value.startswith("file:") and value != "file:":
-        return "file:" + str(folder / Path(value.removeprefix("file:")).expanduser())
+        return "file:" + str(folder / expanded(value.removeprefix("file:")))
     return value
 
 

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import attrs
 
+from pinfold._paths import expanded
 from pinfold.errors import Effect, Internal, NotFound, PinfoldError, SpecInvalid, Unauthorized
 from pinfold.faults import Fault, pointer
 from pinfold.spec import has_secret_name, has_secret_shape
@@ -223,7 +224,7 @@ def _from_env(name: str) -> Secret | str:
 
 def _from_file(name: str) -> Secret | str:
     try:
-        value = Path(name).expanduser().read_text(encoding="utf-8").removesuffix("\n")
+        value = Path(expanded(name)).read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, UnicodeDecodeError, RuntimeError) as exc:
         return f"can't be read ({type(exc).__name__})"
     return Secret(value, f"file:{name}") if value else "is empty"

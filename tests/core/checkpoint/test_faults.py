@@ -173,6 +173,37 @@ async def test_a_damaged_record_hides_no_other(world, caplog):
     assert set(await store.forget("sbx_w")) == {first.checkpoint_id, second.checkpoint_id}
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["records", "records/sbx_w", "tags", "tags/sbx_w", "fossils", "fossils/x", "fossils/x/objects",
+     "notes", "notes/x", "objects", "objects/ab", "chunked", "leases", "clock", "states", "tmp", "."],
+)  # fmt: skip
+async def test_a_file_that_somebody_left_in_the_folder_is_left_alone(world, place):
+    """A store is a folder of its owner's: what else is in it is no checkpoint, and no reason."""
+    root = world.place / "store"
+    strays = [root / place / name for name in (".DS_Store", "notes.txt~", "cp_x")]
+    for stray in strays:
+        stray.parent.mkdir(parents=True, exist_ok=True)
+        stray.write_bytes(b"not ours")
+    (first, _), (second, tree) = world.acknowledged.values()
+    store = world.open()
+    assert await store.list("sbx_w") == (first, second)
+    assert await store.record(second.checkpoint_id) == second
+    await store.tag(first, "one")
+    assert await store.tags("sbx_w") == {"one": first.checkpoint_id}
+    assert (await store.verify()).problems == ()
+    assert await store.retain("sbx_w", 1) == []
+    await store.untag("sbx_w", "one")
+    assert await store.retain("sbx_w", 1) == [first.checkpoint_id]
+    for _ in range(2):
+        await store.collect()
+    target = FolderTree(world.place / "target")
+    await store.restore(target, second)
+    assert contents(target.root) == tree
+    if place.partition("/")[0] in ("records", "tags", "objects", "chunked", "fossils"):
+        assert all(stray.read_bytes() == b"not ours" for stray in strays)
+
+
 # --- hostile trees ---
 
 

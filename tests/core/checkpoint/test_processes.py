@@ -1,5 +1,6 @@
 """Many processes on one store, cancellation, memory and imports (CP-5, CP-10)."""
 
+import errno
 import functools
 import multiprocessing
 import os
@@ -15,9 +16,10 @@ import anyio
 import pytest
 
 from pinfold.checkpoint import CheckpointStore
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, Unavailable
 from pinfold.provider import Blob, Entry, FileType, RestorePlan, RestoreReport, Scan, Tree
 from tests.core.checkpoint.folder import FolderTree, contents
+from tests.core.checkpoint.stores import Crash
 
 MIB = 2**20
 
@@ -86,6 +88,54 @@ def test_writers_and_collectors_of_many_processes_lose_nothing(tmp_path):
 
 
 # --- cancellation ---
+
+
+@pytest.mark.anyio
+async def test_what_another_left_unsynced_is_on_the_disk_before_it_is_relied_on(
+    tmp_path, monkeypatch
+):
+    """A power cut: the writer that put the contents was killed before they were safe."""
+    synced: set[str] = set()
+    monkeypatch.setattr("pinfold.checkpoint._local._fsync", synced.add)
+    monkeypatch.setattr("pinfold.checkpoint._local._sync_file_system", lambda _: False)
+    tree = FolderTree(tmp_path / "w")
+    (tree.root / "small").write_bytes(b"small")
+    (tree.root / "large").write_bytes(os.urandom(9 << 20))
+
+    def dies(step: str, key: str) -> None:
+        if step == "sync":
+            raise Crash
+
+    with pytest.raises(Crash):
+        await CheckpointStore(tmp_path / "store", on_step=dies).commit(
+            tree, sandbox="s", generation=1
+        )
+    assert synced == set()
+    done = await CheckpointStore(tmp_path / "store").commit(tree, sandbox="s", generation=1)
+    assert done.files_sent == 0
+    kept = {str(path) for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert len(kept) >= 7  # small, three chunks, their list, the manifest, the record
+    assert synced >= kept
+
+
+@pytest.mark.anyio
+async def test_what_could_not_be_synced_is_tried_again(tmp_path, monkeypatch):
+    synced: set[str] = set()
+    broken = [OSError(errno.EIO, "the disk")]
+
+    def fsync(place: str) -> None:
+        if broken:
+            raise broken.pop()
+        synced.add(place)
+
+    monkeypatch.setattr("pinfold.checkpoint._local._fsync", fsync)
+    tree = FolderTree(tmp_path / "w")
+    (tree.root / "f").write_bytes(b"f")
+    store = CheckpointStore(tmp_path / "store")
+    with pytest.raises(Unavailable):
+        await store.commit(tree, sandbox="s", generation=1)
+    await store.commit(tree, sandbox="s", generation=1)
+    assert synced >= {str(path) for path in (tmp_path / "store").rglob("*") if path.is_file()}
 
 
 class CancelAt:

@@ -20,6 +20,8 @@ from pinfold.checkpoint._keys import (
     chunked_key,
     fossil_key,
     fossil_of,
+    is_content,
+    is_fossil,
     object_key,
 )
 from pinfold.checkpoint._leases import expired
@@ -113,7 +115,8 @@ class Collector:
         # Listed first: what a note is about has been set aside before, and never is again.
         notes = await self.io.list(NOTES)
         for info in await self.io.list(FOSSILS):
-            runs.setdefault(fossil_of(info.key)[0], []).append(info)
+            if is_fossil(info.key):
+                runs.setdefault(fossil_of(info.key)[0], []).append(info)
         for run, fossils in runs.items():
             report += await self._finish(run, fossils, marks)
         # Another collector may have dealt with them all just before they were noted.
@@ -123,7 +126,8 @@ class Collector:
     async def _begin(self, marks: _Marks) -> CollectReport:
         # Leases, then objects, then records: what a writer puts later is not on the list at all.
         leases = await self._active()
-        objects = [*await self.io.list(CHUNKED), *await self.io.list(OBJECTS)]
+        listed = [*await self.io.list(CHUNKED), *await self.io.list(OBJECTS)]
+        objects = [info for info in listed if is_content(info.key)]
         await self._mark(marks)
         # No more than politeness: a writer's fresh objects would have to be brought back later.
         since = min(leases.values(), default=float("inf"))

@@ -229,11 +229,11 @@ class Committer:
     ) -> set[tuple[str, int]]:
         """Return those contents that are in the store, each object asked for by name."""
         keys = {_key(files[0]): what for what, files in contents.items()}
-        there = await self.io.exists(keys)
+        there = await self.io.rely(keys)
         large = {key: contents[keys[key]][0] for key in there if keys[key][1] > LARGE}
         lists = await self._chunk_lists(large)
         wanted = {object_key(chunk) for digests in lists.values() for chunk in digests}
-        whole = await self.io.exists(wanted)
+        whole = await self.io.rely(wanted)
         return {
             keys[key]
             for key in there

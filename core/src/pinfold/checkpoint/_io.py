@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
-from pinfold.checkpoint._keys import FOSSILS, fossil_of
+from pinfold.checkpoint._keys import FOSSILS, fossil_of, is_fossil
 from pinfold.checkpoint._objects import ObjectInfo, Objects, OnStep, no_step
 
 __all__ = ["Io"]
@@ -73,13 +73,19 @@ class Io:
 
     async def fossils(self) -> list[str]:
         """Return the keys of all fossils."""
-        return [info.key for info in await self.list(FOSSILS)]
+        return [info.key for info in await self.list(FOSSILS) if is_fossil(info.key)]
 
     async def exists(self, keys: Collection[str]) -> set[str]:
         """Return those of `keys` that are at their own place."""
         if not keys:
             return set()
         return await self.run("exists", next(iter(keys)), lambda: self.objects.exists(keys))
+
+    async def rely(self, keys: Collection[str]) -> set[str]:
+        """As `exists`; the next `sync` is for these too."""
+        if not keys:
+            return set()
+        return await self.run("exists", next(iter(keys)), lambda: self.objects.rely(keys))
 
     async def list(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below a prefix."""

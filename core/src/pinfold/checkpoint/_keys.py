@@ -35,6 +35,10 @@ __all__ = [
     "chunked_key",
     "fossil_key",
     "fossil_of",
+    "is_content",
+    "is_fossil",
+    "is_record",
+    "is_tag",
     "object_key",
     "record_key",
     "state_key",
@@ -54,6 +58,7 @@ NOTES: Final = "notes"
 _SANDBOX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _CHECKPOINT: Final = re.compile(r"cp_[0-9a-f]{32}")
 _TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_CONTENT: Final = re.compile(r"(?:objects|chunked)/[0-9a-f]{2}/[0-9a-f]{62}")
 
 
 def object_key(digest: str) -> str:
@@ -75,6 +80,33 @@ def fossil_of(fossil: str) -> tuple[str, str]:
     """Return the collection that set a fossil aside, and the key that it had."""
     _, run, key = fossil.split("/", 2)
     return run, key
+
+
+def is_content(key: str) -> bool:
+    """Say whether a key below `objects/` or `chunked/` is ours, and no file that somebody left."""
+    return _CONTENT.fullmatch(key) is not None
+
+
+def is_fossil(key: str) -> bool:
+    """Say the same of a key below `fossils/`."""
+    _, _, rest = key.partition("/")
+    return is_content(rest.partition("/")[2])
+
+
+def is_record(key: str) -> bool:
+    """Say the same of a key below `records/`."""
+    return _is_of_a_sandbox(key, _CHECKPOINT)
+
+
+def is_tag(key: str) -> bool:
+    """Say the same of a key below `tags/`."""
+    return _is_of_a_sandbox(key, _TAG) and not key.rpartition("/")[2].startswith("cp_")
+
+
+def _is_of_a_sandbox(key: str, name: re.Pattern[str]) -> bool:
+    _, _, rest = key.partition("/")
+    sandbox, _, last = rest.partition("/")
+    return bool(_SANDBOX.fullmatch(sandbox) and name.fullmatch(last))
 
 
 def record_key(sandbox: str, checkpoint_id: str) -> str:

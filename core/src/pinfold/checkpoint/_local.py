@@ -122,6 +122,12 @@ class LocalObjects(Objects):
                 found.add(key)
         return found
 
+    def rely(self, keys: Collection[str]) -> set[str]:
+        found = self.exists(keys)
+        if self._fsync:  # whoever put it may have died before it was on the disk
+            self._unsynced.update(f"{self.root}/{key}" for key in found)
+        return found
+
     def list(self, prefix: str) -> list[ObjectInfo]:
         with translated("list", prefix):
             return list(self._walk(prefix))
@@ -176,16 +182,21 @@ class LocalObjects(Objects):
     def sync(self) -> None:
         with self._sync_lock:  # whoever waits here has its objects on disk when it goes on
             places = [self._unsynced.pop() for _ in range(len(self._unsynced))]
-            if not places:
-                return
-            with translated("sync", self.root):
-                if len(places) > _MANY and _sync_file_system(self.root):
-                    return
-                folders = {place.rpartition("/")[0] for place in places}
-                folders |= {folder.rpartition("/")[0] for folder in folders}
-                for place in [*places, *sorted(folders, reverse=True)]:
-                    with suppress(FileNotFoundError):  # a collection may have moved it
-                        _fsync(place)
+            try:
+                with translated("sync", self.root):
+                    self._sync(places)
+            except BaseException:
+                self._unsynced.update(places)
+                raise
+
+    def _sync(self, places: Sequence[str]) -> None:
+        if len(places) > _MANY and _sync_file_system(self.root):
+            return
+        folders = {place.rpartition("/")[0] for place in places}
+        folders |= {folder.rpartition("/")[0] for folder in folders}
+        for place in [*places, *sorted(folders, reverse=True)]:
+            with suppress(FileNotFoundError):  # a collection may have moved it
+                _fsync(place)
 
     def sweep(self) -> None:
         with translated("sweep", _TMP):

@@ -60,6 +60,10 @@ class Objects(ABC):
     def exists(self, keys: Collection[str]) -> set[str]:
         """Return those of `keys` that are there, as they are now and not as they were."""
 
+    def rely(self, keys: Collection[str]) -> set[str]:
+        """As `exists`; and the next `sync` is for these too, whoever put them."""
+        return self.exists(keys)
+
     @abstractmethod
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below `prefix` and `/`, in any order."""
@@ -73,7 +77,7 @@ class Objects(ABC):
         """Remove these; those that are missing are passed over."""
 
     def sync(self) -> None:  # noqa: B027 - nothing to do is an answer
-        """Return when what was put so far survives a power cut. Object stores promise that."""
+        """Return when what was put, or relied on, survives a power cut. Object stores do that."""
 
     def sweep(self) -> None:  # noqa: B027 - nothing to do is an answer
         """Remove what killed processes left of puts that were never done. Seldom called."""

@@ -16,6 +16,9 @@ __all__ = ["CheckpointRecord", "decode_record", "encode_record"]
 
 VERSION: Final = 1
 LISTED: Final = 10_000
+#: What a number in a record may be; of times the year 2255, which every calendar has.
+_MOST: Final = 9 * 10**18
+_LEAST: Final = {"generation": 0, "entries": 0, "total_bytes": 0, "created_ns": -_MOST}
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -110,6 +113,9 @@ def decode_record(data: bytes, *, sandbox: str, checkpoint_id: str) -> Checkpoin
     for key, kind in _TYPES.items():
         if not isinstance(body[key], kind) or isinstance(body[key], bool):
             raise Damaged(f"the record's {key} is of the wrong type")
+    for key, least in _LEAST.items():
+        if not least <= body[key] <= _MOST:
+            raise Damaged(f"the record's {key} is absurd")
     if not all(isinstance(path, str) for path in (*body["skipped"], *body["unsettled"])):
         raise Damaged("the record lists something that is no path")
     if not (_DIGEST.fullmatch(body["tree_digest"]) and _DIGEST.fullmatch(body["manifest"])):

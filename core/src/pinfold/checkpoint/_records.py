@@ -16,6 +16,8 @@ from pinfold.checkpoint._keys import (
     check_checkpoint_id,
     check_sandbox,
     check_tag,
+    is_record,
+    is_tag,
     record_key,
     tag_key,
 )
@@ -45,7 +47,8 @@ class Records:
 
     async def _listed(self, sandbox: str | None) -> list[str]:
         prefix = RECORDS if sandbox is None else f"{RECORDS}/{check_sandbox(sandbox)}"
-        return [info.key for info in await self.io.list(prefix)]
+        keys = [info.key for info in await self.io.list(prefix)]
+        return [key for key in keys if is_record(key.removesuffix(_GOING))]
 
     async def read(
         self, keys: Sequence[str]
@@ -111,7 +114,8 @@ class Records:
     async def tag_names(self, sandbox: str) -> list[str]:
         """Return the names of a sandbox's tags, also of damaged ones."""
         prefix = f"{TAGS}/{check_sandbox(sandbox)}"
-        return sorted(info.key.rpartition("/")[2] for info in await self.io.list(prefix))
+        keys = [info.key for info in await self.io.list(prefix)]
+        return sorted(key.rpartition("/")[2] for key in keys if is_tag(key))
 
     async def tags(self, sandbox: str) -> dict[str, str]:
         """Do what `CheckpointStore.tags` says."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from pinfold._paths import expanded
 from pinfold.checkpoint._local import LocalObjects, translate
 from pinfold.checkpoint._objects import ObjectInfo, Objects, OnStep, no_step
 from pinfold.errors import InvalidArgument, PinfoldError, Unavailable
@@ -231,7 +231,7 @@ def open_objects(
         raise InvalidArgument(f"a checkpoint store is a path or a URL, not {type(place).__name__}")
     text = os.fspath(place)
     if "://" not in text:
-        return LocalObjects(Path(text).expanduser(), fsync=fsync, on_step=on_step)
+        return LocalObjects(expanded(text), fsync=fsync, on_step=on_step)
     scheme = text.partition("://")[0]
     if scheme in ("file", "local"):
         return LocalObjects(text.partition("://")[2], fsync=fsync, on_step=on_step)

@@ -181,7 +181,7 @@ async def _put(io: Io, batch: _Batch, results: dict[str, Stored | None]) -> None
         digest = await in_thread(lambda: sha256(data).hexdigest())
         batch.chunk_of.chunks[batch.index] = digest
         key = object_key(digest)
-        if not await io.exists([key]):
+        if not await io.rely([key]):
             await io.run("put", key, lambda: io.objects.put({key: pack(data)}))
         return
 

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pinfold._paths import expanded
 from pinfold.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Store:
         if state is None:
             raise InvalidArgument("a CheckpointStore comes with a state store of its own")
         if not isinstance(state, StateStore):
-            Path(state).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state = SqliteStateStore(Path(state))
+            state = SqliteStateStore(state)
         self.checkpoints: CheckpointStore = checkpoints
         self.state: StateStore = state
         self.keep = keep
@@ -80,4 +80,7 @@ def _state_beside(place: str) -> Path:
     if "://" in place:
         name = sha256(place.encode()).hexdigest()[:32]
         return _user_folder() / "state" / f"{name}.sqlite"
-    return Path(place).with_name(Path(place).name + ".sqlite")
+    folder = Path(os.path.abspath(expanded(place)))  # noqa: PTH100 - without following links
+    if not folder.name:
+        raise InvalidArgument(f"{place!r} can be no store", hint="name a folder of its own")
+    return folder.with_name(folder.name + ".sqlite")

@@ -16,6 +16,7 @@ import anyio
 from anyio import to_thread
 from anyio.lowlevel import RunVar
 
+from pinfold._paths import expanded
 from pinfold.errors import (
     InvalidArgument,
     Locked,
@@ -90,7 +91,7 @@ class SqliteStateStore(StateStore):
     def __init__(
         self, path: str | os.PathLike[str], *, fsync: bool = True, busy_seconds: float = 30.0
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(expanded(path)).absolute()
         self._fsync = fsync
         self._busy_seconds = busy_seconds
         self._lock = threading.Lock()
