@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import stat
+import subprocess
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -106,9 +107,37 @@ RULES = {
     "folder into a folder": ("dir", "to", "to/dir/inner"),
     "folder with a slash into a folder": ("dir/", "to/", "to/dir/inner"),
     "folder over a file": ("dir", "old", AlreadyExists),
+    "folder over a file, slash": ("dir", "old/", AlreadyExists),
+    "file over a file, slash": ("file", "old/", NotFound),
+    "file with a slash into a folder": ("file/", "to/", NotADirectory),
+    "slashes without end": ("dir//", "to//", "to/dir/inner"),
+    "content with a slash into a folder": ("dir/./", "to/", "to/inner"),
     "content into a folder": ("dir/.", "to", "to/inner"),
     "content to a new name": ("dir/.", "new", "new/inner"),
     "nothing": ("none", "new", NotFound),
+    "nothing, slash": ("none/", "to/", NotFound),
+}
+
+#: The same of a stream, which has no name.
+INTO = {
+    "a new name": ("new", "new"),
+    "over a file": ("old", "old"),
+    "a new name with parents": ("a/b", "a/b"),
+    "a folder": ("to", IsADirectory),
+    "a folder, slash": ("to/", InvalidArgument),
+    "a new name, slash": ("new/", InvalidArgument),
+    "over a file, slash": ("old/", InvalidArgument),
+    "below a file": ("old/x", NotADirectory),
+}
+OUT_OF = {
+    "a file": ("file", b"new"),
+    "a link to a file": ("link", b"new"),
+    "a file, slash": ("file/", NotADirectory),
+    "a link to a file, slash": ("link/", NotADirectory),
+    "a folder": ("dir", IsADirectory),
+    "a folder, slash": ("dir/", IsADirectory),
+    "nothing": ("none", NotFound),
+    "nothing, slash": ("none/", NotFound),
 }
 
 
@@ -152,6 +181,53 @@ async def test_get_follows_cps_rules(files, disk, source, target, place):
 
     assert (disk / place).read_bytes() == b"new"
     assert place.startswith(str(where))
+
+
+@pytest.mark.parametrize(("source", "target", "place"), RULES.values(), ids=RULES)
+def test_these_are_the_rules_of_cp(disk, source, target, place):
+    """The table is this machine's own `cp -r`, asked."""
+    for name in ("file", "dir/inner", "taken"):
+        (disk / name).parent.mkdir(exist_ok=True)
+        (disk / name).write_bytes(b"new")
+    (disk / "old").write_bytes(b"old")
+    for folder in ("to", "to/dir", "to/taken"):
+        (disk / folder).mkdir()
+    before = shown(disk)
+    done = subprocess.run(["cp", "-r", source, target], capture_output=True, check=False)
+    assert (done.returncode == 0) is isinstance(place, str), done.stderr
+    if isinstance(place, str):
+        assert (disk / place).read_bytes() == b"new"
+    else:
+        assert shown(disk) == before
+
+
+@pytest.mark.parametrize(("target", "place"), INTO.values(), ids=INTO)
+async def test_a_stream_goes_into_a_file_that_is_named(files, target, place):
+    await files.write("/workspace/old", b"old")
+    await files.make_directory("/workspace/to")
+    if not isinstance(place, str):
+        before = await inside(files)
+        with pytest.raises(place):
+            await put_from(files, io.BytesIO(b"new"), f"/workspace/{target}")
+        assert await inside(files) == before
+        return
+    await put_from(files, io.BytesIO(b"new"), f"/workspace/{target}")
+    assert await files.read(f"/workspace/{place}") == b"new"
+
+
+@pytest.mark.parametrize(("source", "outcome"), OUT_OF.values(), ids=OUT_OF)
+async def test_a_stream_comes_out_of_a_file(files, source, outcome):
+    await files.write("/workspace/file", b"new")
+    await files.write("/workspace/dir/inner", b"new")
+    await files.symlink("/workspace/link", "file")
+    stream = io.BytesIO()
+    if isinstance(outcome, bytes):
+        await get_to(files, f"/workspace/{source}", stream)
+        assert stream.getvalue() == outcome
+        return
+    with pytest.raises(outcome):
+        await get_to(files, f"/workspace/{source}", stream)
+    assert stream.getvalue() == b""
 
 
 @pytest.mark.parametrize("source", [".", "./", "..", "sub/.."], ids=str)

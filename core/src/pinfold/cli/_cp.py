@@ -14,7 +14,7 @@ from pinfold.cli import _session as session
 from pinfold.cli._progress import Progress
 from pinfold.cli._stores import again
 from pinfold.cli._text import shown
-from pinfold.errors import InvalidArgument, NotADirectory
+from pinfold.errors import NotADirectory
 from pinfold.provider import FileStat, FileType
 from pinfold.transfer import get, get_to, put, put_from
 
@@ -90,12 +90,10 @@ async def _out(name: str, source: str, target: str) -> None:
 async def _in(source: str, name: str, target: str) -> None:
     with Progress() as progress:
         async with again(name) as box:
-            if source != "-":
-                await put(box.files, source, target, told=progress, skipped=_skipped)
-            elif target.endswith("/"):
-                raise InvalidArgument("standard input has no name: give the whole target")
-            else:
+            if source == "-":
                 await put_from(box.files, _unbuffered(sys.stdin), target, told=progress)
+            else:
+                await put(box.files, source, target, told=progress, skipped=_skipped)
 
 
 def _unbuffered(stream: Any) -> BinaryIO:

@@ -25,9 +25,11 @@ async def get_to(
     """Copy a file of a sandbox to an open stream of this machine.
 
     Raises:
-        PinfoldError: as `Files.download`.
+        PinfoldError: as `Files.download`; NotADirectory: it is a file, and named as a folder.
         OSError: what the stream raises.
     """
+    if str(source).endswith("/"):
+        await _is_tree(files, source)
     async with iterating(files.download(source)) as chunks:
         async for chunk in chunks:
             left = memoryview(chunk)
@@ -65,10 +67,8 @@ async def get(
             this machine can have.
     """
     inside, text = PurePosixPath(source), os.fspath(target)
-    tree = await is_directory(files, inside)
+    tree = await _is_tree(files, source)
     facts = None if tree else await files.stat(inside)
-    if not tree and str(source).endswith("/"):
-        raise NotADirectory(f"the sandbox's {str(inside)!r} is no folder")
     place = Path(text)
     if await here(place, os.path.isdir, text):
         place /= last_name(str(source))
@@ -93,6 +93,17 @@ async def get(
     finally:
         os.close(folder)
     return place
+
+
+async def _is_tree(files: Files, source: PurePosixPath | str) -> bool:
+    """Say whether it is a folder; what is named as one, by a last slash, has to be (cp, cat)."""
+    inside = PurePosixPath(source)
+    if await is_directory(files, inside):
+        return True
+    if str(source).endswith("/"):
+        await files.stat(inside)
+        raise NotADirectory(f"the sandbox's {str(inside)!r} is no folder")
+    return False
 
 
 def _is_special(path: Path) -> bool:

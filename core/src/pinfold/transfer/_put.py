@@ -13,7 +13,7 @@ from typing import BinaryIO
 import anyio
 from anyio import to_thread
 
-from pinfold.errors import NotFound, NotRegular
+from pinfold.errors import InvalidArgument, NotFound, NotRegular
 from pinfold.provider import Files, FileType, TreeItem
 from pinfold.transfer._disk import CHUNK, Told, here, is_directory, last_name, nobody
 
@@ -82,8 +82,13 @@ async def put_from(
     for ever.
 
     Raises:
+        InvalidArgument: the target ends in a slash: a stream has no name to go by in a folder.
         PinfoldError: as `Files.upload`.
     """
+    if str(target).endswith("/"):
+        raise InvalidArgument(
+            "a stream has no name to go by in a folder", hint="give the whole target"
+        )
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         while data := await _next(source):
