@@ -21,7 +21,8 @@ import pytest
 
 from pinfold import blocking
 from pinfold.cli import _app
-from pinfold.sandbox import Store
+from pinfold.errors import Locked, Unavailable
+from pinfold.sandbox import Store, Upkeep
 from tests.core.cli.launcher import Launcher
 
 PINFOLD = [sys.executable, "-W", "error", "-m", "pinfold"]
@@ -679,6 +680,28 @@ def test_a_data_folder_that_cannot_be_is_said_in_one_line(
 def test_a_store_that_cannot_be_is_said_in_one_line(refused, tmp_path):
     (tmp_path / "pinfold.toml").write_text('[store]\nurl = "nope://x"\n')
     assert "nope" in refused("list")
+
+
+def test_a_store_that_is_away_for_a_while_ends_no_watch(tmp_path, monkeypatch, capfd):
+    """LC-7: what reaps goes on when the store does; the same trouble is told once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    rounds = [Locked("busy"), Locked("busy"), Upkeep(done=("sbx_1",)), Unavailable("away")]
+
+    async def reap(*_):
+        if not rounds:
+            raise Unavailable("it is no store", retryable=False)
+        outcome = rounds.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr("pinfold.sandbox.reap", reap)
+    monkeypatch.setattr("pinfold.cli._upkeep.PAUSE_SECONDS", 0.0)
+    assert _app._main(["reap", "--watch"]) == 125
+    out, err = capfd.readouterr()
+    assert out == "put to rest: sbx_1\n"
+    assert err == ("pinfold: the store: busy\npinfold: the store: away\npinfold: it is no store\n")
 
 
 def test_damaged_state_is_said_in_one_line(refused, tmp_path, capfd):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import anyio
+import attrs
 import pytest
 
 import pinfold
+from pinfold._ids import Clock
 from pinfold.checkpoint import CheckpointStore
 from pinfold.errors import (
     AlreadyExists,
@@ -24,6 +28,8 @@ from pinfold.errors import (
 from pinfold.plugins import hookimpl
 from pinfold.provider import ExecResult, Features
 from pinfold.sandbox import Store, gc, reap
+from pinfold.sandbox._record import Claim
+from pinfold.sandbox._replacing import LEASE_SECONDS
 from pinfold.state import MemoryStateStore
 from tests.core.sandbox.durable_support import SPEC, Cloud, make_runtime, make_store
 from tests.core.support import vfs_provider
@@ -480,6 +486,46 @@ async def _never(*args):
     return None
 
 
+async def test_lc2_a_dead_claim_is_taken_though_the_clock_jumped_back(
+    opened, cloud, store, monkeypatch
+):
+    """It was made when the clock was a day ahead, and is never renewed."""
+    monkeypatch.setattr("pinfold.sandbox._replacing.LEASE_SECONDS", 0.3)
+    day = 86_400 * 10**9
+    early = attrs.evolve(opened.runtime, clock=Clock(now_ns=lambda: time.time_ns() + day))
+    dead = await pinfold.open(SPEC, name="box", store=store, runtime=early)
+    cloud.slow_create = anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(dead.start)
+        await soon(lambda: cloud.made)
+        dead._durable._give_up = _never
+        group.cancel_scope.cancel()
+    cloud.slow_create = None
+    async with opened.again() as box:
+        with anyio.fail_after(30):
+            await write(box, "a", "1")
+        assert box.generation == 2
+        assert len(cloud.machines) == 1
+
+
+async def test_lc2_a_claim_is_believed_for_as_long_as_it_is_renewed_and_no_longer(opened, store):
+    seconds = [0.0]
+    clock = Clock(now_ns=lambda: 10**18, monotonic=lambda: seconds[0])
+    runtime = attrs.evolve(opened.runtime, clock=clock)
+    box = await pinfold.open(SPEC, name="box", store=store, runtime=runtime)
+    alive = box._durable._is_alive
+    hour = 3600 * 10**6
+    for number in range(10):
+        renewed = Claim(owner="ctl_other", expires_us=10**15 + hour + number)
+        assert alive(renewed)
+        seconds[0] += LEASE_SECONDS - 1
+        assert alive(renewed)
+    seconds[0] += 2
+    assert not alive(renewed)
+    assert not alive(Claim(owner="ctl_other", expires_us=10**15 - 1))
+    assert alive(Claim(owner="ctl_third", expires_us=10**15 + hour))
+
+
 async def test_lc2_a_claim_that_is_alive_is_waited_for(opened, cloud):
     cloud.slow_create = anyio.Event()
     async with opened() as one, opened.again() as two:
@@ -546,6 +592,25 @@ async def test_cp3_a_rollback_cut_short_is_finished_by_the_next_operation(
     async with opened.again() as box:
         assert [entry.path.name for entry in await box.files.list("/workspace")] == ["a"]
         assert (await box.view()).current_checkpoint_id == first
+
+
+async def test_cp3_a_rollback_that_another_controller_finished_takes_nothing_back(
+    opened, cloud, store
+):
+    """Both found it under way; what was written since stays current (LC-2)."""
+    async with opened() as one, opened.again() as two:
+        await write(one, "a", "1")
+        first = (await one.view()).current_checkpoint_id
+        await write(one, "b", "2")
+        assert await read(two, "a") == b"1"
+        await one.restore(first)
+        await write(one, "c", "3")
+        current = (await one.view()).current_checkpoint_id
+
+        await two._durable._finish_restore(two._durable._instance, first)
+
+        assert (await two.view()).current_checkpoint_id == current != first
+        assert (await kinds(two)).count("checkpoint.restored") == 1
 
 
 async def test_lc8_a_fork_has_the_same_pins_and_leaves_its_source_alone(opened, cloud):
@@ -627,6 +692,22 @@ async def test_lc8_drain_waits_for_what_runs_refuses_new_work_and_destroys_nothi
         assert (await box.checkpoints())[-1].entries == 2
 
 
+async def test_ev2_the_command_of_a_drain_is_audited_as_any_other(cloud, store):
+    told = []
+
+    class Listener:
+        @hookimpl
+        def pinfold_audit(self, record):
+            told.append(record)
+
+    runtime = make_runtime(cloud, Listener())
+    async with pinfold.open(SPEC, name="box", store=store, runtime=runtime) as box:
+        await box.drain(timeout_seconds=0, command=["fail"])
+    (record,) = told
+    assert (record.action, record.sandbox_id, record.generation) == ("session.exec", box.id, 1)
+    assert (record.data["argv"], record.data["exit_code"]) == (["fail"], 7)
+
+
 async def test_lc8_drain_gives_up_at_its_deadline(opened, cloud):
     async with opened() as box, anyio.create_task_group() as group:
         group.start_soon(box.exec, ["wait"])
@@ -666,6 +747,33 @@ async def test_lc7_work_in_flight_is_activity(opened, cloud):
         await anyio.sleep(2.0)
         assert (await box.view()).observed_state == "ready"
         cloud.release.set()
+
+
+async def test_lc7_a_clock_that_jumped_back_keeps_nobody_awake(opened, cloud, store):
+    """A deadline that it left far ahead is set anew by the next activity, or by whoever holds it."""
+    ahead = [86_400 * 10**9]
+    clock = Clock(now_ns=lambda: time.time_ns() + ahead[0])
+    runtime = attrs.evolve(opened.runtime, clock=clock)
+    async with pinfold.open(IDLE, name="box", store=store, runtime=runtime) as box:
+        await write(box, "a", "1")
+        ahead[0] = 0
+
+        async def paused():
+            return (await box.view()).observed_state == "paused"
+
+        await until(paused)
+        ahead[0] = 86_400 * 10**9
+        await write(box, "a", "2")
+        await box.close()
+    ahead[0] = 0
+    box = await opened.again()
+    assert await read(box, "a") == b"2"
+    await box.close()
+
+    async def reaped():
+        return (await reap(store, opened.runtime)).done == (box.id,)
+
+    await until(reaped)
 
 
 async def test_lc7_reap_acts_for_those_that_nobody_holds(opened, cloud, store):
@@ -787,7 +895,7 @@ async def test_tr2_the_view_tells_template_checkpoint_and_states(opened):
     assert view["details"]["features"]["attach"] is True
 
 
-async def test_a_store_has_a_folder_and_a_file_beside_it(tmp_path):
+async def test_a_store_has_a_folder_and_a_file_beside_it(tmp_path, monkeypatch):
     store = Store(tmp_path / "deep" / "here")
     async with pinfold.open({"target": None}, store=store, runtime=make_runtime(Cloud())) as box:
         await box.files.write("/workspace/a", b"1")
@@ -796,4 +904,14 @@ async def test_a_store_has_a_folder_and_a_file_beside_it(tmp_path):
         Store(tmp_path / "x", keep=0)
     with pytest.raises(InvalidArgument):
         Store(CheckpointStore(tmp_path / "x"))
+    with pytest.raises(InvalidArgument, match="can be no store"):
+        Store("/")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, folder in (
+        (".", tmp_path), ("deep/..", tmp_path), ("~/z/", tmp_path / "z"), ("~none/z", tmp_path / "~none/z")
+    ):  # fmt: skip
+        here = Store(name)
+        assert here.checkpoints._io.objects.root == str(folder)
+        assert here.state.path == folder.with_name(f"{folder.name}.sqlite")
     assert isinstance(Store(tmp_path / "y", MemoryStateStore()).state, MemoryStateStore)

@@ -10,9 +10,12 @@ from pinfold.cli import _session as session
 from pinfold.cli._app import FAILURE
 from pinfold.cli._stores import surroundings
 from pinfold.cli._text import shown
+from pinfold.errors import PinfoldError
 from pinfold.sandbox import Upkeep
 
 __all__ = ["gc", "reap"]
+
+PAUSE_SECONDS = 1.0
 
 
 @click.command()
@@ -35,11 +38,16 @@ def reap(watch: bool) -> int:  # noqa: FBT001 - click's
     async def run() -> Upkeep:
         known: frozenset[tuple[str, str]] = frozenset()
         while watch:
-            report = await sandbox.reap(store, runtime)
+            try:
+                report = await sandbox.reap(store, runtime)
+            except PinfoldError as exc:
+                if not exc.retryable:
+                    raise
+                report = Upkeep(failed=(("the store", str(exc)),))
             news = [failure for failure in report.failed if failure not in known]
             _report(Upkeep(done=report.done, failed=tuple(news)), "put to rest")
             known = frozenset(report.failed)
-            await anyio.sleep(1.0)
+            await anyio.sleep(PAUSE_SECONDS)
         return await sandbox.reap(store, runtime)
 
     return _report(session.run(run), "put to rest")

@@ -19,6 +19,10 @@ from pinfold.sandbox._record import SandboxRecord
 __all__ = ["Committing"]
 
 
+class _FinishedBefore(Exception):
+    """The rollback is not under way any more."""
+
+
 class Committing(Held):
     """Commits what the instance's workspace has become, and fills it from a checkpoint."""
 
@@ -99,22 +103,28 @@ class Committing(Held):
             raise
         except PinfoldError:
             # It was refused before anything was touched: the rollback is off.
-            await self._update(lambda r: attrs.evolve(r, restoring=None))
+            await self._update(
+                lambda r: attrs.evolve(r, restoring=None) if r.restoring == checkpoint_id else r
+            )
             raise
         self._commits.base, self._commits.state = record, report.state
         if report.state is None:
             self._commits.base = None
-        await self._update(
-            lambda r: attrs.evolve(r, restoring=None, checkpoint_id=checkpoint_id),
-            (
-                EventType.CHECKPOINT_RESTORED,
-                {
-                    **_checkpoint_facts(record),
-                    "escaping_links": list(report.escaping_links),
-                    "process_state_lost": report.processes_ended,
-                },
-            ),
-        )
+
+        def finished(now: SandboxRecord) -> SandboxRecord:
+            if now.restoring != checkpoint_id:
+                raise _FinishedBefore
+            return attrs.evolve(now, restoring=None, checkpoint_id=checkpoint_id)
+
+        facts = {
+            **_checkpoint_facts(record),
+            "escaping_links": list(report.escaping_links),
+            "process_state_lost": report.processes_ended,
+        }
+        # Another controller that found this rollback under way may have been quicker: what is
+        # current since is not taken back.
+        with suppress(_FinishedBefore):
+            await self._update(finished, (EventType.CHECKPOINT_RESTORED, facts))
 
     async def _fill(
         self, instance: Instance, before: SandboxRecord

@@ -189,6 +189,9 @@ class DurableLife(Replacing):
             now = self._runtime.clock.now_us()
             if deadline is None or self._instance is None:
                 await anyio.sleep(1.0)
+            elif self._is_far(deadline):
+                await self.awake()  # the clock has jumped back: counted from now on
+                await anyio.sleep(1.0)
             elif now < deadline:
                 await anyio.sleep(min(1.0, (deadline - now) / 1e6))
             else:

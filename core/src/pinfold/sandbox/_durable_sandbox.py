@@ -90,7 +90,8 @@ class DurableSandbox(Sandbox):
         """
 
         async def run(instance: Instance) -> ExecResult:
-            return await instance.exec(ExecRequest(argv=command))
+            request = ExecRequest(argv=command)
+            return await self._audited(request, lambda: instance.exec(request))
 
         return await self._durable.drain(
             timeout_seconds=timeout_seconds, command=run if command is not None else None

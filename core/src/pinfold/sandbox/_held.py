@@ -135,9 +135,14 @@ class Held(Life):
         if idle_us is None:
             due = self._record.last_activity_us + 60_000_000 < now
         else:
-            due = stored is None or stored < now + idle_us
+            due = stored is None or stored < now + idle_us or self._is_far(stored)
         if due:
             await self._update(self._active)
+
+    def _is_far(self, deadline_us: int) -> bool:
+        """Say whether a deadline is too far ahead: a clock left it that has jumped back since."""
+        idle_us = self._idle_us
+        return idle_us is not None and deadline_us > self._runtime.clock.now_us() + 2 * idle_us
 
     @property
     def _idle_us(self) -> int | None:

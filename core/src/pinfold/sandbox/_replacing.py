@@ -30,6 +30,9 @@ _POLL_SECONDS: Final = 0.05
 class Replacing(Committing):
     """Takes up the current instance, or claims the next generation and makes it (LC-2, LC-5)."""
 
+    #: Another's claim, and since when it is as it is, by the monotonic clock.
+    _waited_for: tuple[Claim, float] | None = None
+
     async def start(self) -> None:
         """Have compute ready now, not at the first operation."""
         await self._ensure()
@@ -63,7 +66,7 @@ class Replacing(Committing):
         """Come one step nearer to an instance; None means: look again."""
         record = stored.record
         if record.claim is not None:
-            if record.claim.expires_us > self._runtime.clock.now_us():
+            if self._is_alive(record.claim):
                 await anyio.sleep(_POLL_SECONDS)
                 return None
             return await self._replace(stored, "takeover")
@@ -75,6 +78,19 @@ class Replacing(Committing):
             raise _lost(record)
         reason = "lost" if record.observed is ObservedState.LOST else "first"
         return await self._replace(stored, reason)
+
+    def _is_alive(self, claim: Claim) -> bool:
+        """Say whether somebody is still making the generation that they claimed (LC-2).
+
+        A claim is renewed while its owner lives. One that stays as it is for a whole lease is
+        dead, though it was made when some clock was far ahead.
+        """
+        clock = self._runtime.clock
+        seen, since = self._waited_for or (None, 0.0)
+        if seen != claim:
+            since = clock.monotonic()
+            self._waited_for = claim, since
+        return claim.expires_us > clock.now_us() and clock.monotonic() - since < LEASE_SECONDS
 
     async def _ready(self, stored: Stored) -> Instance | None:
         record = stored.record

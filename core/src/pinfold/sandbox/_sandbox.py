@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import PurePosixPath
 from types import TracebackType
@@ -266,9 +266,22 @@ class Sandbox:
         return await self._life.call(work)
 
     async def _exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        async def run() -> ExecResult:
+            return await self._life.call(lambda it: it.exec(request, sink), mutates=True)
+
+        result = await self._audited(request, run)
+        generation = self._life.known.generation
+        if result.generation == generation:
+            return result
+        return attrs.evolve(result, generation=generation)
+
+    async def _audited(
+        self, request: ExecRequest, run: Callable[[], Awaitable[ExecResult]]
+    ) -> ExecResult:
+        """Run a command, and tell the audit what came of it (EV-2)."""
         outcome: dict[str, Any] = {}
         try:
-            result = await self._life.call(lambda it: it.exec(request, sink), mutates=True)
+            result = await run()
             outcome = {"exit_code": result.exit_code, "timed_out": result.timed_out}
         except OutcomeUnknown:
             outcome = {"outcome": "unknown"}
@@ -283,10 +296,7 @@ class Sandbox:
         finally:
             if outcome and self._runtime.hooks.audits:
                 self._audit(AuditAction.EXEC, {**_facts(request), **outcome})
-        generation = self._life.known.generation
-        if result.generation == generation:
-            return result
-        return attrs.evolve(result, generation=generation)
+        return result
 
     def _audit(self, action: AuditAction, data: Mapping[str, Any]) -> None:
         if not self._runtime.hooks.audits:
