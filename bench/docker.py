@@ -22,6 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from unittest import mock
 
+import anyio
+import attrs
 import docker
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -157,6 +159,83 @@ def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
         yield compare(f"{title}, beside a process here", [floor, ours(2.2)], rounds=15)
         yield compare(f"{title}, 25 times as fast as the CLI", [cli, ours(1 / 25)], rounds=15)
         yield compare(f"{title}, 20 times as docker-py", [docker_py, ours(1 / 20)], rounds=15)
+        yield many_at_once(bench, box, true)
+        yield from small_files(bench, box, floor, many)
+
+
+def many_at_once(bench: Bench, box: DockerInstance, true: str) -> dict[str, Any]:
+    request = ExecRequest(argv=["true"])
+
+    async def execute(_: int) -> None:
+        for _ in range(10):
+            await box.exec(request)
+
+    async def together() -> None:
+        async with anyio.create_task_group() as tasks:
+            for number in range(32):
+                tasks.start_soon(execute, number)
+
+    def run(_: int) -> None:
+        subprocess.run([true], check=True, capture_output=True)
+
+    def threads() -> None:
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(run, range(320)))
+
+    return compare(
+        "exec of `true` by the helper, 32 in flight, at 0.6 of what this machine does",
+        [
+            Way(name="subprocess.run in 32 threads", run=threads, number=320),
+            Way(
+                name="pinfold, resident helper",
+                run=lambda: bench.portal.call(together),
+                number=320,
+                limit=1 / 0.6,
+            ),
+        ],
+    )
+
+
+def small_files(
+    bench: Bench, box: DockerInstance, process: Way, many: int
+) -> Iterator[dict[str, Any]]:
+    """1 KiB by the yardsticks of `bench.resident.small_files`."""
+    data, path = secrets.token_bytes(1024), "/workspace/small"
+
+    async def write() -> None:
+        for _ in range(many):
+            await box.files.write(path, data)
+
+    async def read() -> None:
+        for _ in range(many):
+            await box.files.read(path)
+
+    with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
+        here = Path(folder, "file")
+
+        def write_here() -> None:
+            for _ in range(many):
+                draft = here.with_suffix(".draft")
+                draft.write_bytes(data)
+                draft.rename(here)
+
+        def read_here() -> None:
+            for _ in range(many):
+                here.read_bytes()
+
+        for name, ours, local, call, limit, share in (
+            ("write", write, write_here, "open, write, rename", 1.5, 1.5 * 0.84 / 1.94),
+            ("read", read, read_here, "open, read", 8, 8 * 0.11 / 1.94),
+        ):
+            run = partial(bench.portal.call, ours)
+            helper = Way(name="pinfold, resident helper", run=run, number=many, limit=limit)
+            floor = Way(name=f"{call}, on this disk", run=local, number=many)
+            yield compare(f"{name} of 1 KiB by the helper", [floor, helper], rounds=15)
+            yield compare(
+                f"{name} of 1 KiB by the helper, beside a process",
+                [process, attrs.evolve(helper, limit=share)],
+                rounds=15,
+            )
 
 
 def checkpointed(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
