@@ -201,6 +201,15 @@ def test_these_are_the_rules_of_cp(disk, source, target, place):
         assert shown(disk) == before
 
 
+async def test_nothing_is_no_target(files, disk):
+    """Nor is it the working folder."""
+    await files.write("/workspace/dir/inner", b"new")
+    for source in ("/workspace/dir", "/workspace/dir/.", "/workspace/dir/inner"):
+        with pytest.raises(NotFound):
+            await get(files, source, "")
+    assert shown(disk) == {}
+
+
 @pytest.mark.parametrize(("target", "place"), INTO.values(), ids=INTO)
 async def test_a_stream_goes_into_a_file_that_is_named(files, target, place):
     await files.write("/workspace/old", b"old")

@@ -232,6 +232,34 @@ def test_cp_wants_one_side_in_a_sandbox(quick, source, target):
     assert "NAME:/workspace/PATH" in quick.fails("cp", source, target)
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("exec box -n --shell 'echo ran > ran; echo x' >&-", 125, "standard output is closed"),
+        ("exec box -n --shell 'echo ran > ran; echo x' 2>&-", 125, ""),
+        ("exec box --shell 'cat > ran' <&-", 0, ""),
+        ("exec box -n --json --shell 'echo x' <&- 2>&-", 0, ""),
+        ("cp - box:/workspace/f <&-", 125, "standard input is closed"),
+        ("cp box:/workspace/f - >&-", 125, "standard output is closed"),
+        ("cp box:/workspace/f out <&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_a_standard_stream_may_be_closed(quick, command, code, told):
+    """What needs it says so, and does nothing; no file of ours takes its number."""
+    quick.up()
+    quick.ok("cp", "-", "box:/workspace/f", stdin=b"kept")
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(PINFOLD)} {command}"], capture_output=True, check=False,
+        timeout=DEADLINE, cwd=quick.here, env=quick.env, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code, done
+    assert done.stderr.decode() == (
+        f"pinfold: {told} (redirect it, if only to /dev/null)\n" if told else ""
+    )
+    assert quick.ok("cp", "box:/workspace/f", "-") == "kept"
+    assert ("ran" in quick.ok("ls", "box")) is ("cat" in command)
+
+
 def test_cp_into_a_pipe_that_closes_and_onto_a_full_disk_ends_in_one_line(quick):
     quick.up()
     quick.ok("cp", "-", "box:/workspace/f", stdin=bytes(3 << 20))
@@ -375,6 +403,9 @@ def test_drain_runs_a_last_command_and_destroys_nothing(cli):
     assert cli.ok("cp", "again:/workspace/f", "-") == "last\n"
     cli.ok("down", "box")
     assert "--timeout" in cli.fails("drain", "again", "--timeout", "-1")
+    for odd in ("nan", "inf"):
+        assert "timeout_seconds" in cli.fails("drain", "again", "--timeout", odd)
+    assert cli.row("again")["observed_state"] != "draining"
 
 
 # --- upkeep -----------------------------------------------------------------------------------------
@@ -641,6 +672,9 @@ def refused(tmp_path, monkeypatch, capfd):
         ["events", "none"],
         ["events", "--follow", "none"],
         ["exec", "-n", "sbx_" + "0" * 32, "--", "x"],
+        ["exec", "-n", "", "--", "x"],
+        ["ls", "a\nb"],
+        ["view", "x" * 300],
     ],
     ids=" ".join,
 )

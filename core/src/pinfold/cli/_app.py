@@ -114,7 +114,19 @@ def app() -> None:
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _occupy()
     sys.exit(_main(argv))
+
+
+def _occupy() -> None:
+    """Let no file of ours be taken for a standard stream that we were started without."""
+    import os
+
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, flags)  # the lowest number that is free: this one
 
 
 def _main(argv: list[str] | None) -> int:

@@ -79,26 +79,29 @@ def _side(text: str) -> tuple[str | None, str]:
 
 
 async def _out(name: str, source: str, target: str) -> None:
+    stream = _unbuffered(sys.stdout, "standard output") if target == "-" else None
     with Progress() as progress:
         async with again(name) as box:
-            if target == "-":
-                await get_to(box.files, source, _unbuffered(sys.stdout), told=progress)
+            if stream is not None:
+                await get_to(box.files, source, stream, told=progress)
             else:
                 await get(box.files, source, target, told=progress)
 
 
 async def _in(source: str, name: str, target: str) -> None:
+    stream = _unbuffered(sys.stdin, "standard input") if source == "-" else None
     with Progress() as progress:
         async with again(name) as box:
-            if source == "-":
-                await put_from(box.files, _unbuffered(sys.stdin), target, told=progress)
+            if stream is not None:
+                await put_from(box.files, stream, target, told=progress)
             else:
                 await put(box.files, source, target, told=progress, skipped=_skipped)
 
 
-def _unbuffered(stream: Any) -> BinaryIO:
+def _unbuffered(stream: Any, name: str) -> BinaryIO:
     # It can be left while it waits, and holds back nothing when we are to end.
-    raw: BinaryIO = getattr(stream.buffer, "raw", stream.buffer)
+    buffered = session.bytes_of(stream, name)
+    raw: BinaryIO = getattr(buffered, "raw", buffered)
     return raw
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, BinaryIO
 
@@ -16,7 +16,7 @@ from pinfold.cli import _session as session
 from pinfold.cli._choice import Choice, choice_options
 from pinfold.cli._stores import again
 from pinfold.errors import TooLarge
-from pinfold.provider import ExecResult
+from pinfold.provider import ExecResult, OutputStream
 from pinfold.resolve import resolve
 from pinfold.sandbox import Opening, Runtime, Sandbox
 from pinfold.spec import EXEC_TIMEOUT_SECONDS, Limits
@@ -125,8 +125,15 @@ async def _run(
     request: dict[str, Any],
     as_json: bool,  # noqa: FBT001 - it is passed by position
 ) -> int:
+    if as_json:
+        async with opening() as box:
+            return await _report(box, request)
+    outputs: Mapping[OutputStream, BinaryIO] = {
+        "stdout": session.bytes_of(sys.stdout, "standard output"),
+        "stderr": session.bytes_of(sys.stderr, "standard error"),
+    }
     async with opening() as box:
-        return await (_report(box, request) if as_json else _stream(box, request))
+        return await _stream(box, request, outputs)
 
 
 async def _report(box: Sandbox, request: dict[str, Any]) -> int:
@@ -135,8 +142,9 @@ async def _report(box: Sandbox, request: dict[str, Any]) -> int:
     return result.exit_code
 
 
-async def _stream(box: Sandbox, request: dict[str, Any]) -> int:
-    outputs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+async def _stream(
+    box: Sandbox, request: dict[str, Any], outputs: Mapping[OutputStream, BinaryIO]
+) -> int:
     result: ExecResult
     async with box.stream(**request) as chunks:
         async for chunk in chunks:

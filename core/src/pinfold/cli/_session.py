@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import anyio
 import click
 
 from pinfold._tasks import background
+from pinfold.errors import InvalidArgument
 
-__all__ = ["TERMINATED", "run"]
+__all__ = ["TERMINATED", "bytes_of", "run"]
 
 T = TypeVar("T")
 
 #: The exit code after SIGTERM, as a shell has it.
 TERMINATED = 128 + signal.SIGTERM
+
+
+def bytes_of(stream: Any, name: str) -> BinaryIO:
+    """Return a standard stream's bytes.
+
+    Raises:
+        InvalidArgument: we were started without it.
+    """
+    if stream is None:
+        raise InvalidArgument(f"{name} is closed", hint="redirect it, if only to /dev/null")
+    found: BinaryIO = stream.buffer
+    return found
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:

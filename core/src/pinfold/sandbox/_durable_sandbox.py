@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any, Final
 
 import anyio
@@ -87,7 +88,14 @@ class DurableSandbox(Sandbox):
 
         Returns:
             Whether all work ended before the deadline.
+
+        Raises:
+            InvalidArgument: no such time can be waited for.
         """
+        if not 0 <= timeout_seconds < inf:
+            raise InvalidArgument(
+                f"timeout_seconds is a number of seconds, 0 or more, not {timeout_seconds!r}"
+            )
 
         async def run(instance: Instance) -> ExecResult:
             request = ExecRequest(argv=command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -137,7 +138,8 @@ class Records:
         """
         named = None
         if not id_or_name.startswith("sbx_"):
-            named = await self.state.get("name", id_or_name)
+            with suppress(InvalidArgument):  # nothing can be called so
+                named = await self.state.get("name", id_or_name)
             if named is None:
                 raise NotFound(f"there is no sandbox {id_or_name!r}", hint="see `pinfold list`")
         return await self.load(id_or_name if named is None else named.value["id"])

@@ -67,6 +67,8 @@ async def get(
             this machine can have.
     """
     inside, text = PurePosixPath(source), os.fspath(target)
+    if not text:
+        raise NotFound("on this machine, there is no ''")
     tree = await _is_tree(files, source)
     facts = None if tree else await files.stat(inside)
     place = Path(text)
