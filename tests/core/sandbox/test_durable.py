@@ -13,6 +13,7 @@ from pinfold._ids import Clock
 from pinfold.checkpoint import CheckpointStore
 from pinfold.errors import (
     AlreadyExists,
+    CheckpointCorrupt,
     Conflict,
     Effect,
     InvalidArgument,
@@ -592,6 +593,45 @@ async def test_cp3_a_rollback_cut_short_is_finished_by_the_next_operation(
     async with opened.again() as box:
         assert [entry.path.name for entry in await box.files.list("/workspace")] == ["a"]
         assert (await box.view()).current_checkpoint_id == first
+
+
+async def test_cp8_a_damaged_checkpoint_does_not_keep_others_from_being_restored(
+    opened, cloud, store, tmp_path
+):
+    """Also where compute is gone, and would be made from the damaged one."""
+    async with opened() as box:
+        await write(box, "a", "1")
+        first = (await box.view()).current_checkpoint_id
+        await write(box, "a", "2")
+        second = (await box.view()).current_checkpoint_id
+        objects = tmp_path / "checkpoints" / "objects"
+        kept = {path: path.read_bytes() for path in objects.rglob("*") if path.is_file()}
+        records = await box.checkpoints()
+        manifests = [record.manifest.removeprefix("sha256:") for record in records]
+        places = [objects / digest[:2] / digest[2:] for digest in manifests]
+        for place in places:
+            place.write_bytes(b"damaged")
+        cloud.lose()
+        fresh = CheckpointStore(tmp_path / "checkpoints", fsync=False)
+        again = Store(fresh, store.state)
+        async with await pinfold.reopen("box", store=again, runtime=opened.runtime) as other:
+            for _ in range(2):
+                with pytest.raises(CheckpointCorrupt, match=second):
+                    await read(other, "a")
+                with pytest.raises(CheckpointCorrupt, match=first):
+                    await other.restore(first)
+            places[0].write_bytes(kept[places[0]])
+            with pytest.raises(CheckpointCorrupt, match=second):
+                await read(other, "a")
+
+            await other.restore(first)
+
+            assert await read(other, "a") == b"1"
+            assert (await other.view()).current_checkpoint_id == first
+            assert (await kinds(other))[-1] == "checkpoint.restored"
+            assert len(cloud.machines) == 1
+            report = await gc(again, opened.runtime)
+            assert [(what, second in why) for what, why in report.failed] == [("the store", True)]
 
 
 async def test_cp3_a_rollback_that_another_controller_finished_takes_nothing_back(

@@ -12,6 +12,7 @@ import attrs
 from pinfold._tasks import background
 from pinfold.checkpoint import CheckpointRecord
 from pinfold.errors import (
+    CheckpointCorrupt,
     Conflict,
     Effect,
     Lost,
@@ -112,7 +113,10 @@ class DurableLife(Replacing):
     async def restore(self, checkpoint_id: str) -> None:
         """Go back to a checkpoint of this sandbox (CP-2, CP-3)."""
         record = await self._store.checkpoints.record(checkpoint_id, sandbox=self._id)
-        instance = await self._ensure()
+        try:
+            instance = await self._ensure()
+        except (CheckpointCorrupt, NotFound):
+            instance = await self._ensure_from(record)
         if self._in_flight:
             raise Conflict("work is in flight", hint="wait for it, or end it")
         self._begin()
@@ -122,6 +126,18 @@ class DurableLife(Replacing):
             await self._finish_restore(instance, record.checkpoint_id)
         finally:
             self._end()
+
+    async def _ensure_from(self, record: CheckpointRecord) -> Instance:
+        """Have compute from this checkpoint, where the current one is damaged or gone (CP-8)."""
+        wanted = record.checkpoint_id
+        await self._update(lambda r: attrs.evolve(r, restoring=wanted))
+        try:
+            return await self._ensure()
+        except PinfoldError:
+            await self._update(
+                lambda r: attrs.evolve(r, restoring=None) if r.restoring == wanted else r
+            )
+            raise
 
     # --- resting and ending -----------------------------------------------------------------------
 
