@@ -223,8 +223,10 @@ mode, mount = sys.argv[1:]
 async def main():
     store = SqliteStateStore(f"{mount}/s")
     first = await store.put("k", "a", {"n": 1}, expect=0)
-    if mode == "full":
+    if mode.startswith("full"):
         expected = NoSpace
+        if mode == "full before it is opened":
+            await store.close()
         with open(f"{mount}/ballast", "wb", buffering=0) as file:
             try:
                 while True:
@@ -243,7 +245,7 @@ async def main():
         print("refused:", exc)
     else:
         raise AssertionError("not refused")
-    if mode == "full":
+    if mode.startswith("full"):
         os.unlink(f"{mount}/ballast")
         found = await store.get("k", "a")
         assert found.version == version
@@ -255,7 +257,7 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("mode", ["full", "read-only"])
+@pytest.mark.parametrize("mode", ["full", "full before it is opened", "read-only"])
 def test_a_full_disk_and_a_read_only_one_are_typed_errors(mode, tmp_path):
     mount = tmp_path / "mount"
     mount.mkdir()

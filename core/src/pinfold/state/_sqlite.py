@@ -278,7 +278,8 @@ class SqliteStateStore(StateStore):
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
                 hint = f"other writers held it for {self._busy_seconds:g} s; try again"
                 raise Locked(what, hint=hint, details=details) from exc
-            if name.startswith("SQLITE_FULL"):
+            # The last is where the memory that WAL shares finds no room, as on a disk that is full.
+            if name.startswith(("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")):
                 raise NoSpace(what, hint="make room", details=details) from exc
             if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN")):
                 hint = "the file and its folder must be writable"
