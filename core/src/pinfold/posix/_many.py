@@ -253,6 +253,7 @@ class _Planting:
     directories: list[Place] = attrs.field(factory=list)
     links: list[tuple[Place, str]] = attrs.field(factory=list)
     files: list[_New] = attrs.field(factory=list)
+    held: int = 0
 
     async def add(self, place: Place, item: TreeItem) -> None:
         if item.type is FileType.DIRECTORY:
@@ -264,11 +265,12 @@ class _Planting:
             async with iterating(chunks):
                 data = b"".join([chunk async for chunk in chunks])
             self.files.append(_New(place, data, item.mode))
+            self.held += len(data)
 
     @property
     def is_full(self) -> bool:
         items = len(self.directories) + len(self.links) + len(self.files)
-        return items >= _FLUSH_ITEMS or sum(len(new.data) for new in self.files) >= _FLUSH_BYTES
+        return items >= _FLUSH_ITEMS or self.held >= _FLUSH_BYTES
 
 
 def file_stat(path: PurePosixPath, record: Record) -> FileStat:
