@@ -309,6 +309,27 @@ def test_a_long_copy_draws_a_bar_on_a_terminal_and_nowhere_else(quick):
         assert person.process.wait(DEADLINE) == 0
 
 
+def test_a_long_checkpoint_and_restore_draw_a_bar_on_a_terminal(quick, monkeypatch, capfd):
+    """The same bar, told of the bytes in all."""
+    monkeypatch.setattr("pinfold.cli._progress._PATIENCE_SECONDS", -1.0)
+    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, quick.env[name])
+    monkeypatch.chdir(quick.here)
+    quick.ok("up", "box", "--provider", "host", "--durability", "none")
+    quick.ok("cp", "-", "box:/workspace/f", stdin=b"1" * 3000)
+
+    def run(*args: str) -> str:
+        assert _app._main(list(args)) == 0
+        return str(capfd.readouterr().err)
+
+    assert run("checkpoint", "box", "--tag", "quiet") == ""  # no terminal, no bar
+    assert run("restore", "box", "quiet") == ""
+    quick.ok("cp", "-", "box:/workspace/f", stdin=b"2" * 4000)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "4.0/4.0 kB" in run("checkpoint", "box")
+    assert "3.0/3.0 kB" in run("restore", "box", "quiet")
+
+
 def test_names_that_a_guest_chose_drive_no_terminal(tmp_path):
     cli = Cli(tmp_path, UP["host"])
     cli.up()

@@ -12,6 +12,7 @@ import click
 from pinfold.checkpoint import CheckpointRecord
 from pinfold.cli import _session as session
 from pinfold.cli._choice import Choice, choice_options
+from pinfold.cli._progress import Progress
 from pinfold.cli._stores import again
 from pinfold.cli._text import shown
 from pinfold.errors import NotFound
@@ -32,8 +33,9 @@ def checkpoint(name: str, tag: str | None) -> int:
     """Take a checkpoint of the sandbox NAME and print its id."""
 
     async def run() -> CheckpointRecord:
-        async with again(name) as box:
-            return await box.checkpoint(tag)
+        with Progress() as progress:
+            async with again(name) as box:
+                return await box.checkpoint(tag, progress=progress.at)
 
     record = session.run(run)
     click.echo(record.checkpoint_id)
@@ -79,8 +81,10 @@ def restore(name: str, checkpoint: str) -> int:
     """Bring the sandbox NAME back to a CHECKPOINT of its own: an id, or a tag."""
 
     async def run() -> None:
-        async with again(name) as box:
-            await box.restore(await _checkpoint_id(box, checkpoint))
+        with Progress() as progress:
+            async with again(name) as box:
+                wanted = await _checkpoint_id(box, checkpoint)
+                await box.restore(wanted, progress=progress.at)
 
     session.run(run)
     return 0

@@ -23,13 +23,17 @@ class Progress:
 
     def __call__(self, count: int) -> None:
         """Note that `count` more bytes were moved."""
-        self._moved += count
+        self.at(self._moved + count)
+
+    def at(self, moved: int, total: int | None = None) -> None:
+        """Note how many bytes were moved, and how many there are in all where that is known."""
+        self._moved = moved
         if self._bar is None:
             late = time.monotonic() - self._start > _PATIENCE_SECONDS
             if not late or not sys.stderr.isatty():
                 return
             self._draw()
-        self._bar.update(self._task, completed=self._moved)
+        self._bar.update(self._task, completed=moved, total=total)
 
     def _draw(self) -> None:
         from rich.console import Console

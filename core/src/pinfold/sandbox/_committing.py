@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from pinfold.checkpoint import CheckpointRecord
+from pinfold.checkpoint import CheckpointRecord, Progress
 from pinfold.errors import Conflict, Effect, PinfoldError, Unavailable
 from pinfold.events import EventType
 from pinfold.provider import Instance, ScanState
@@ -48,7 +48,7 @@ class Committing(Held):
             exc.effect = Effect.DONE  # the work itself is done; the last checkpoint stays current
             raise
 
-    async def _commit(self) -> CheckpointRecord:
+    async def _commit(self, progress: Progress | None = None) -> CheckpointRecord:
         """Commit the workspace and make the result current; nothing where nothing changed."""
         instance, generation = self._instance, self._generation
         if instance is None or generation is None:
@@ -66,6 +66,7 @@ class Committing(Held):
                     generation=generation,
                     base=base,
                     state=commits.state,
+                    progress=progress,
                 )
             if done.record.checkpoint_id != self._record.checkpoint_id:
                 event = (EventType.CHECKPOINT_CREATED, _checkpoint_facts(done.record))
@@ -92,12 +93,14 @@ class Committing(Held):
                     self._id, self._store.keep, protect=[record.checkpoint_id]
                 )
 
-    async def _finish_restore(self, instance: Instance, checkpoint_id: str) -> None:
+    async def _finish_restore(
+        self, instance: Instance, checkpoint_id: str, progress: Progress | None = None
+    ) -> None:
         checkpoints = self._store.checkpoints
         try:
             record = await checkpoints.record(checkpoint_id, sandbox=self._id)
             with typed_errors():
-                report = await checkpoints.restore(instance.tree, record)
+                report = await checkpoints.restore(instance.tree, record, progress=progress)
         except Unavailable:
             self._suspect = True
             raise

@@ -10,7 +10,7 @@ import anyio
 import attrs
 
 from pinfold._tasks import background
-from pinfold.checkpoint import CheckpointRecord
+from pinfold.checkpoint import CheckpointRecord, Progress
 from pinfold.errors import (
     CheckpointCorrupt,
     Conflict,
@@ -92,7 +92,9 @@ class DurableLife(Replacing):
 
     # --- checkpoints ------------------------------------------------------------------------------
 
-    async def checkpoint(self, tag: str | None = None) -> CheckpointRecord:
+    async def checkpoint(
+        self, tag: str | None = None, progress: Progress | None = None
+    ) -> CheckpointRecord:
         """Take a checkpoint now, under any durability that can."""
         maker = await self._maker()
         descriptor = maker.descriptor
@@ -103,14 +105,14 @@ class DurableLife(Replacing):
         self._begin()
         try:
             await self.awake()
-            record = await self._commits.share(self._commit)
+            record = await self._commits.share(lambda: self._commit(progress))
         finally:
             self._end()
         if tag is not None:
             await self._store.checkpoints.tag(record, tag)
         return record
 
-    async def restore(self, checkpoint_id: str) -> None:
+    async def restore(self, checkpoint_id: str, progress: Progress | None = None) -> None:
         """Go back to a checkpoint of this sandbox (CP-2, CP-3)."""
         record = await self._store.checkpoints.record(checkpoint_id, sandbox=self._id)
         try:
@@ -123,7 +125,7 @@ class DurableLife(Replacing):
         try:
             await self.awake()
             await self._update(lambda r: attrs.evolve(r, restoring=record.checkpoint_id))
-            await self._finish_restore(instance, record.checkpoint_id)
+            await self._finish_restore(instance, record.checkpoint_id, progress)
         finally:
             self._end()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 
 from pinfold._tasks import background
-from pinfold.checkpoint import CheckpointRecord
+from pinfold.checkpoint import CheckpointRecord, Progress
 from pinfold.errors import InvalidArgument
 from pinfold.events import Event, EventType
 from pinfold.provider import Context, ExecRequest, ExecResult, Instance, Owner
@@ -119,30 +119,37 @@ class DurableSandbox(Sandbox):
 
     # --- checkpoints ------------------------------------------------------------------------
 
-    async def checkpoint(self, tag: str | None = None) -> CheckpointRecord:
+    async def checkpoint(
+        self, tag: str | None = None, *, progress: Progress | None = None
+    ) -> CheckpointRecord:
         """Take a checkpoint now (CP); one of an unchanged tree is the current one again.
 
         Args:
             tag: keeps it from being dropped, until another is tagged so.
+            progress: told of bytes sent, and of bytes to be sent.
 
         Raises:
             Unimplemented: the target has no portable checkpoints.
         """
-        return await self._durable.checkpoint(tag)
+        return await self._durable.checkpoint(tag, progress)
 
     async def checkpoints(self) -> Sequence[CheckpointRecord]:
         """Return the checkpoints of this sandbox, the oldest first."""
         return await self.store.checkpoints.list(self.id)
 
-    async def restore(self, checkpoint_id: str) -> None:
+    async def restore(self, checkpoint_id: str, *, progress: Progress | None = None) -> None:
         """Go back to a checkpoint: exactly that tree, all of it or nothing (CP-2, CP-3).
+
+        Args:
+            checkpoint_id: one of this sandbox's own.
+            progress: told of bytes fetched, and of bytes in all.
 
         Raises:
             NotFound: this sandbox has no such checkpoint.
             Conflict: work is in flight.
             CheckpointCorrupt: it is damaged; the workspace is untouched.
         """
-        await self._durable.restore(checkpoint_id)
+        await self._durable.restore(checkpoint_id, progress)
 
     async def fork(
         self,
