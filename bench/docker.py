@@ -1,7 +1,9 @@
 """Docker: what pinfold adds to the engine's own cost, beside docker-py, the CLI and peers.
 
 Needs an engine with the test images: `python -m tools.docker_engine python -m bench docker`. Peers
-are measured where they are installed: `make bench` does that.
+are measured where they are installed: `make bench` does that. One of them, inspect_ai, asks for an
+engine and a `docker compose` newer than those of the machine: `python -m tools.docker_newer
+.venv-bench/bin/python -m bench docker` has both.
 """
 
 from __future__ import annotations
@@ -99,7 +101,11 @@ def without_helper() -> Any:
 
 
 def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
-    with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
+    with (
+        bench.box(helper=False) as shell,
+        bench.box(helper=True) as helped,
+        peers(bench.client, shell.ref.id, IMAGE, bench.portal) as others,
+    ):
         name = shell.ref.id
         container = bench.client.containers.get(name)
         floor = Way(name="raw API, three requests", run=lambda: bench.raw.exec(name, ECHO))
@@ -112,7 +118,7 @@ def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
                 Way(name="pinfold, resident helper", run=lambda: bench.run(helped), limit=0.2),
                 Way(name="docker-py", run=lambda: container.exec_run(ECHO, demux=True)),
                 cli,
-                *peers(bench.client, name),
+                *others,
             ],
             rounds=31,
         )

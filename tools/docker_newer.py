@@ -14,7 +14,8 @@ from pathlib import Path
 from tools import docker_engine, docker_images
 
 RELEASE = "trixie"  # Docker 26.1
-PACKAGES = ("docker.io", "containerd", "tini")
+PACKAGES = ("docker.io", "containerd", "tini", "docker-compose")
+COMPOSE = "usr/libexec/docker/cli-plugins/docker-compose"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -25,7 +26,7 @@ def folder() -> Path:
 def fetch() -> None:
     """Download and unpack it, unless it is there."""
     root = folder()
-    if (root / "usr/sbin/dockerd").exists():
+    if (root / "usr/sbin/dockerd").exists() and (root / COMPOSE).exists():
         return
     apt = root / "apt"
     for name in ("lists/partial", "cache/archives/partial"):
@@ -54,6 +55,11 @@ def use() -> None:
     init = programs / "docker-init"  # where dockerd looks for it; another package's elsewhere
     if not init.exists():
         init.symlink_to("tini-static")
+    plugin = folder() / "cli/cli-plugins/docker-compose"
+    if not plugin.exists():
+        plugin.parent.mkdir(parents=True, exist_ok=True)
+        plugin.symlink_to(folder() / COMPOSE)
+    os.environ["DOCKER_CONFIG"] = str(folder() / "cli")  # `docker compose`, for those who need it
     os.environ["PATH"] = f"{programs}:{folder()}/usr/sbin:{os.environ['PATH']}"
 
 
