@@ -691,6 +691,39 @@ async def test_lc8_a_migration_goes_on_elsewhere_and_drains_its_source(tmp_path)
         assert len(cloud.machines) == 1
 
 
+async def test_lc8_what_is_drained_already_migrates_as_well(opened, cloud):
+    async with opened() as box:
+        await write(box, "a", "1")
+        await box.drain(timeout_seconds=0)
+        async with await box.migrate({"target": {"kind": "container"}}, name="there") as other:
+            assert await read(other, "a") == b"1"
+        cloud.fail_create = Unavailable("no room")
+        with pytest.raises(Unavailable):
+            await box.migrate({"target": {"kind": "container"}}, name="nowhere")
+        with pytest.raises(NotFound):
+            await opened.again("nowhere")
+        assert (await box.view()).observed_state == "draining"
+
+
+async def test_lc8_a_migration_whose_source_cannot_be_drained_leaves_no_other(
+    opened, cloud, monkeypatch
+):
+    async with opened() as box:
+        await write(box, "a", "1")
+
+        async def away(*args, **kwargs):
+            raise Unreachable("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("pinfold.sandbox._durable.DurableLife.drain", away)
+            with pytest.raises(Unreachable):
+                await box.migrate({"target": {"kind": "container"}}, name="there")
+        with pytest.raises(NotFound):
+            await opened.again("there")
+        assert await read(box, "a") == b"1"
+        assert len(cloud.machines) == 1
+
+
 async def test_lc8_a_migration_that_fails_leaves_everything_as_it_was(opened, cloud):
     async with opened() as box:
         await write(box, "a", "1")

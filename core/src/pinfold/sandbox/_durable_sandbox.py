@@ -203,20 +203,27 @@ class DurableSandbox(Sandbox):
     ) -> DurableSandbox:
         """Go on elsewhere: a fork to another spec, made ready, and then this one is drained (LC-8).
 
-        When the other can't be made ready, it is ended again and this one goes on.
+        When the other can't be made ready, or this one can't be drained, the other is ended again
+        and this one goes on. One that is drained already is left so.
 
         Raises: as `fork` and `start`; InvalidArgument by name for what the other target can't
             represent (CP-4).
         """
         other = await self.fork(spec=spec, name=name)
+        drained = await self._is_draining()
         try:
             await other.start()
+            if not drained:
+                await self.drain(timeout_seconds=timeout_seconds)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await other.delete()
+                if drained or not await self._is_draining():  # else it goes on there already
+                    await other.delete()
             raise
-        await self.drain(timeout_seconds=timeout_seconds)
         return other
+
+    async def _is_draining(self) -> bool:
+        return (await self._durable.look()).observed is ObservedState.DRAINING
 
     @asynccontextmanager
     async def _kept(self) -> AsyncIterator[None]:
