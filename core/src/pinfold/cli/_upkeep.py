@@ -20,7 +20,10 @@ PAUSE_SECONDS = 1.0
 
 @click.command()
 def gc() -> int:
-    """Remove instances without a live sandbox, of the store and of ended ephemeral sandboxes."""
+    """Remove what no living sandbox has: compute, and contents that no checkpoint needs.
+
+    Of the store, and of ephemeral sandboxes that have ended; of nothing else.
+    """
     store, runtime = surroundings()
 
     async def run() -> Upkeep:
