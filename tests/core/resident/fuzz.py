@@ -11,7 +11,8 @@ import atheris
 
 with atheris.instrument_imports(include=["pinfold.posix._resident"]):
     from pinfold.posix._resident._exec import _Ending
-    from pinfold.posix._resident._session import Connector, Session
+    from pinfold.posix._resident._link import Connector
+    from pinfold.posix._resident._session import Session
     from pinfold.posix._resident._stream import Refused, results
     from pinfold.posix._resident._tree import _checked, _parse_fetched
     from pinfold.posix._resident._wire import (

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import builtins
-import itertools
 import os
-from collections import deque
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
-import attrs
-
-from pinfold._tasks import each_of, iterating
+from pinfold._tasks import iterating
 from pinfold.errors import (
-    AlreadyExists,
     Conflict,
     Effect,
     InvalidArgument,
@@ -48,10 +40,21 @@ from pinfold.posix._resident._wire import (
     Open,
     text,
 )
-from pinfold.provider import Files, FileStat, FileType, TreeItem, check_mode
+from pinfold.provider import Files, FileStat, FileType, check_mode
 from pinfold.spec import Limits
 
-__all__ = ["TEMPORARY", "TYPES", "ResidentFiles", "ending", "errors", "records"]
+__all__ = [
+    "TEMPORARY",
+    "TYPES",
+    "Current",
+    "SingleFiles",
+    "encoded_mode",
+    "ending",
+    "errors",
+    "pieces",
+    "records",
+    "stat_of",
+]
 
 #: How names of ours in the workspace begin, while something is written; hidden from listings.
 TEMPORARY: Final = ".pinfold-tmp-"
@@ -60,12 +63,6 @@ TYPES: Final = (FileType.FILE, FileType.DIRECTORY, FileType.SYMLINK, FileType.OT
 _KEEP: Final = 0xFFFFFFFF
 _EXDEV_AS: Final = 95  # EOPNOTSUPP: what the helper makes of a rename between file systems
 _EINVAL: Final = 22
-#: Bytes of contents that may be on their way at once, of many small files.
-_BATCH_BYTES: Final = 4 << 20
-_BATCH: Final = 256
-#: A file of a tree that is read or written whole; how many of them are asked for ahead.
-_SMALL: Final = 64 << 10
-_AHEAD: Final = 64
 _ABANDON_SECONDS: Final = 4.5
 
 Current = Callable[[], Awaitable[tuple[Session, Places]]]
@@ -122,8 +119,8 @@ async def records(stream: Stream) -> AsyncGenerator[tuple[Facts, bytes, bytes], 
         raise Malformed("a record is cut off")
 
 
-class ResidentFiles(Files):
-    """Files on a target with a helper in it.
+class SingleFiles(Files):
+    """Files on a target with a helper in it, one at a time.
 
     Args:
         current: gives the session that works now.
@@ -179,7 +176,7 @@ class ResidentFiles(Files):
         self, path: PurePosixPath | str, data: bytes, *, mode: int | None = None
     ) -> None:
         if len(data) > MAX_CALL:
-            await self.upload(path, _pieces(data), mode=mode)
+            await self.upload(path, pieces(data), mode=mode)
             return
         session, places = await self._current()
         pure, arguments = self._write(places, path, data, mode)
@@ -193,13 +190,13 @@ class ResidentFiles(Files):
         if is_root:
             raise IsADirectory(f"can't write {str(path)!r}: it is a directory")
         self._fits(path, len(data))
-        return pure, encoded + _mode(mode) + data
+        return pure, encoded + encoded_mode(mode) + data
 
     async def stat(self, path: PurePosixPath | str) -> FileStat:
         session, places = await self._current()
         pure, encoded, _ = places.locate(path)
         with errors(pure, "stat"):
-            return _stat(pure, await session.call(Call.STAT, encoded))
+            return stat_of(pure, await session.call(Call.STAT, encoded))
 
     async def list(self, path: PurePosixPath | str) -> builtins.list[FileStat]:
         session, places = await self._current()
@@ -271,7 +268,7 @@ class ResidentFiles(Files):
         await self._call(Call.SYMLINK, path, encoded_text, "link")
 
     async def chmod(self, path: PurePosixPath | str, mode: int) -> None:
-        await self._call(Call.CHMOD, path, _mode(mode), "change the mode of")
+        await self._call(Call.CHMOD, path, encoded_mode(mode), "change the mode of")
 
     # --- streams ----------------------------------------------------------------------------------
 
@@ -309,7 +306,7 @@ class ResidentFiles(Files):
         pure, encoded, is_root = places.locate(path)
         if is_root:
             raise IsADirectory(f"can't write {str(path)!r}: it is a directory")
-        stream = session.open(Open.UPLOAD, encoded + _mode(mode))
+        stream = session.open(Open.UPLOAD, encoded + encoded_mode(mode))
         total = 0
         async with ending(stream):
             with errors(pure, "write"):
@@ -327,221 +324,6 @@ class ResidentFiles(Files):
             raise Unavailable(f"the helper wrote {written} bytes of {total}", effect=Effect.DONE)
         return total
 
-    # --- many at once: on their way together ----------------------------------------------
-
-    async def read_many(
-        self, paths: Sequence[PurePosixPath | str]
-    ) -> builtins.list[bytes | PinfoldError]:
-        session, places = await self._current()
-        found: builtins.list[bytes | PinfoldError] = []
-        limit = self._limits.read_bytes
-        size = min(64 << 10, limit) + 1  # a larger one is asked for again, by itself
-        tail = (0).to_bytes(8, "little") + size.to_bytes(4, "little")
-        waiting: builtins.list[_Waiting] = []
-        for path in paths:
-            waiting.append(_begin(session, places, Call.READ, path, tail))
-            if len(waiting) * size >= _BATCH_BYTES:
-                found += [await self._read_one(session, one, size) for one in waiting]
-                waiting.clear()
-        return found + [await self._read_one(session, one, size) for one in waiting]
-
-    async def _read_one(self, session: Session, one: _Waiting, size: int) -> bytes | PinfoldError:
-        try:
-            with errors(one.path, "read"):
-                cursor = await one.finish(session, mutates=False)
-                cursor.u64()
-                data = cursor.rest()
-            return data if len(data) < size else await self.read(one.path)
-        except PinfoldError as exc:
-            return exc
-
-    async def stat_many(
-        self, paths: Sequence[PurePosixPath | str]
-    ) -> builtins.list[FileStat | PinfoldError]:
-        session, places = await self._current()
-        found: builtins.list[FileStat | PinfoldError] = []
-        for start in range(0, len(paths), _BATCH):
-            batch = paths[start : start + _BATCH]
-            waiting = [_begin(session, places, Call.STAT, path, b"") for path in batch]
-            for one in waiting:
-                try:
-                    with errors(one.path, "stat"):
-                        cursor = await one.finish(session, mutates=False)
-                        found.append(_stat(PurePosixPath(one.path), cursor))
-                except PinfoldError as exc:
-                    found.append(exc)
-        return found
-
-    async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
-        session, places = await self._current()
-        waiting: deque[_Waiting] = deque()
-        first: PinfoldError | None = None
-        done = 0
-
-        async def finish_one() -> None:
-            nonlocal first, done
-            one = waiting.popleft()
-            try:
-                with errors(one.path, "write"):
-                    (await one.finish(session, mutates=True)).end()
-                done += 1
-            except PinfoldError as exc:
-                first = first or exc
-
-        for path, data in files.items():
-            if first is not None:
-                break
-            if len(data) > MAX_CALL:
-                await self.write(path, data)
-                done += 1
-                continue
-            try:
-                pure, arguments = self._write(places, path, data, None)
-            except PinfoldError as exc:
-                first = exc
-                break
-            number, pending = session.begin_call(Call.WRITE, arguments)
-            waiting.append(_Waiting(pure, number, pending))
-            await session.room()
-            if len(waiting) > _BATCH:
-                while len(waiting) > _BATCH // 2:
-                    await finish_one()
-        while waiting:
-            await finish_one()
-        if first is not None:
-            if done and first.effect is Effect.NONE:
-                first.effect = Effect.DONE
-            raise first
-
-    async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
-        root = await self.stat(path)
-        if root.type is FileType.SYMLINK:  # it is followed, or refused, as by `list` (FS-2)
-            async for item in super().download_tree(path):
-                yield item
-            return
-        session, places = await self._current()
-        pure, encoded, _ = places.locate(path)
-        found: builtins.list[tuple[str, Facts, bytes]] = []
-        stream = session.open(Open.SCAN, encoded + text(TEMPORARY) + bytes(32), credit=IN_CREDIT)
-        async with ending(stream):
-            with errors(pure, "list"):
-                async with aclosing(records(stream)) as each:
-                    async for facts, name, link in each:
-                        own = os.fsdecode(name)
-                        if any(part in ("", ".", "..") for part in own.split("/")):
-                            raise Malformed(f"a path in a directory is {own!r}")
-                        found.append((own, facts, link))
-                await stream.finish()
-        found.sort(key=lambda one: one[0])
-        # Through a link to a directory it is the directory that is meant.
-        mode = root.mode if root.type is FileType.DIRECTORY else None
-        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=mode)
-        ahead: deque[_Waiting] = deque()  # small files, asked for before their turn
-        upcoming = iter([own for own, facts, _ in found if facts.type == 1 and _is_small(facts)])
-        tail = (0).to_bytes(8, "little") + MAX_CALL.to_bytes(4, "little")
-        for own, facts, link in found:
-            kind = TYPES[facts.type - 1]
-            if kind is FileType.OTHER:
-                continue
-            chunks: AsyncIterator[bytes] | None = None
-            if kind is FileType.FILE and _is_small(facts):
-                if not ahead:  # many in one go: a message for each would cost more than they do
-                    for coming in itertools.islice(upcoming, _AHEAD):
-                        ahead.append(_begin(session, places, Call.READ, pure / coming, tail))
-                chunks = self._read_ahead(session, ahead.popleft())
-            elif kind is FileType.FILE:
-                chunks = self.download(pure / own)
-            yield TreeItem(
-                path=PurePosixPath(own),
-                type=kind,
-                mode=facts.mode,
-                size=facts.size if kind is FileType.FILE else 0,
-                link=os.fsdecode(link) if kind is FileType.SYMLINK else None,
-                chunks=chunks,
-            )
-
-    async def _read_ahead(self, session: Session, one: _Waiting) -> AsyncIterator[bytes]:
-        with errors(one.path, "read"):
-            cursor = await one.finish(session, mutates=False)
-            size, data = cursor.u64(), cursor.rest()
-        if len(data) < size:  # it has grown meanwhile
-            data = await self.read(one.path)
-        if data:
-            yield data
-
-    async def upload_tree(
-        self,
-        path: PurePosixPath | str,
-        items: AsyncIterable[TreeItem] | Iterable[TreeItem],
-    ) -> int:
-        await self.make_directory(path)
-        session, places = await self._current()
-        pure, _, _ = places.locate(path)
-        waiting: deque[_Waiting] = deque()
-        modes: builtins.list[tuple[PurePosixPath, int]] = []
-        count = 0
-        try:
-            async with aclosing(each_of(items)) as each:
-                async for item in each:
-                    if item.type is FileType.DIRECTORY and item.mode is not None:
-                        modes.append((pure / item.path, item.mode))
-                    await self._upload_item(session, places, pure, item, waiting)
-                    count += 1
-                    await session.room()
-                    if len(waiting) > _BATCH:
-                        while len(waiting) > _BATCH // 2:
-                            await _finish_write(session, waiting.popleft())
-            # Last, and the deepest first: a directory may be closed to writes.
-            for place, mode in sorted(modes, key=lambda pair: len(pair[0].parts), reverse=True):
-                waiting.append(_begin(session, places, Call.CHMOD, place, _mode(mode)))
-            while waiting:
-                await _finish_write(session, waiting.popleft())
-        except PinfoldError as exc:
-            if count and exc.effect is Effect.NONE:
-                exc.effect = Effect.DONE
-            raise
-        return count
-
-    async def _upload_item(
-        self,
-        session: Session,
-        places: Places,
-        root: PurePosixPath,
-        item: TreeItem,
-        waiting: deque[_Waiting],
-    ) -> None:
-        """Put one entry of a tree on its way, behind the others."""
-        if item.path.is_absolute() or ".." in item.path.parts:
-            raise InvalidArgument(
-                f"an entry of a tree is not below its root: {str(item.path)!r}",
-                hint="paths in a tree are relative, without '..'",
-            )
-        place = root / item.path
-        if item.type is FileType.DIRECTORY:
-            waiting.append(_begin(session, places, Call.MKDIR, place, b"\3"))
-            return
-        if item.type is FileType.SYMLINK:
-            while waiting:  # what is there may have to be replaced
-                await _finish_write(session, waiting.popleft())
-            try:
-                await self.symlink(place, item.link or "")
-            except AlreadyExists:
-                await self.remove(place)
-                await self.symlink(place, item.link or "")
-            return
-        chunks, data = item.chunks or _pieces(b""), b""
-        async with iterating(chunks):
-            async for chunk in chunks:
-                data += chunk
-                if len(data) > _SMALL:
-                    while waiting:
-                        await _finish_write(session, waiting.popleft())
-                    await self.upload(place, _chain(data, aiter(chunks)), mode=item.mode)
-                    return
-        _, arguments = self._write(places, place, data, item.mode)
-        number, pending = session.begin_call(Call.WRITE, arguments)
-        waiting.append(_Waiting(place, number, pending))
-
     def _fits(self, path: PurePosixPath | str, size: int) -> None:
         limit = self._limits.file_bytes
         if limit is not None and size > limit:
@@ -551,48 +333,8 @@ class ResidentFiles(Files):
             )
 
 
-@attrs.frozen
-class _Waiting:
-    """One of many, on its way; or why it never went."""
-
-    path: PurePosixPath | str
-    number: int = 0
-    pending: Any = None
-    error: PinfoldError | None = None
-
-    async def finish(self, session: Session, *, mutates: bool) -> Cursor:
-        if self.error is not None:
-            raise self.error
-        return await session.finish_call(self.number, self.pending, mutates=mutates)
-
-
-def _begin(
-    session: Session, places: Places, call: Call, path: PurePosixPath | str, rest: bytes
-) -> _Waiting:
-    try:
-        pure, encoded, _ = places.locate(path)
-    except PinfoldError as exc:
-        return _Waiting(path, error=exc)
-    number, pending = session.begin_call(call, encoded + rest)
-    return _Waiting(pure, number, pending)
-
-
-def _is_small(facts: Facts) -> bool:
-    return facts.size <= _SMALL
-
-
-async def _finish_write(session: Session, one: _Waiting) -> None:
-    with errors(one.path, "write"):
-        await one.finish(session, mutates=True)
-
-
-async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
-
-
-def _stat(path: PurePosixPath, cursor: Cursor) -> FileStat:
+def stat_of(path: PurePosixPath, cursor: Cursor) -> FileStat:
+    """Return what a STAT has come to."""
     facts, link = cursor.facts(), cursor.text()
     cursor.end()
     return file_stat(path, facts, link)
@@ -616,7 +358,8 @@ async def ending(stream: Stream) -> AsyncIterator[None]:
             await stream.abandon(_ABANDON_SECONDS)
 
 
-def _mode(mode: int | None) -> bytes:
+def encoded_mode(mode: int | None) -> bytes:
+    """Encode a mode; None keeps what is there."""
     if mode is not None:
         check_mode(mode)
     return (_KEEP if mode is None else mode).to_bytes(4, "little")
@@ -630,5 +373,6 @@ def _too_large(path: PurePosixPath | str, limit: int) -> TooLarge:
     )
 
 
-async def _pieces(data: bytes) -> AsyncIterator[bytes]:
+async def pieces(data: bytes) -> AsyncIterator[bytes]:
+    """Yield it, as a stream."""
     yield data

@@ -7,7 +7,6 @@ of them; when it has what it wanted, it hands over to the next.
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 import anyio
 
 from pinfold.errors import Effect, Lost, PinfoldError, Unavailable, Unreachable
+from pinfold.posix._resident._link import Connector, Link
 from pinfold.posix._resident._stream import Stream, Waiter, results, unknown
 from pinfold.posix._resident._wire import (
     ACK_EVERY,
@@ -38,7 +38,7 @@ from pinfold.posix._resident._wire import (
     frame_head,
 )
 
-__all__ = ["Connector", "Link", "Session"]
+__all__ = ["Session"]
 
 #: A connection on which nothing moves for so long is tried, and given up after as long again.
 _QUIET_SECONDS: Final = 10.0
@@ -52,51 +52,6 @@ _SEND_SECONDS: Final = 10.0
 _PIECE: Final = 256 << 10
 _U64: Final = 8
 _BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
-
-
-class Link(ABC):
-    """One connection to a helper, as bytes."""
-
-    @abstractmethod
-    async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes; safe to be cancelled.
-
-        Raises:
-            anyio.EndOfStream, anyio.BrokenResourceError: the connection is gone.
-        """
-
-    @abstractmethod
-    async def send(self, data: bytes) -> None:
-        """Send all of it.
-
-        Raises:
-            anyio.BrokenResourceError, anyio.ClosedResourceError: the connection is gone.
-        """
-
-    @abstractmethod
-    def was_cut(self) -> bool:
-        """Say whether the other side is known to be gone, before anything is sent or read."""
-
-    @abstractmethod
-    async def was_refused(self) -> bool:
-        """Say, of one that has ended, whether there was nobody to connect to."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Close it; idempotent, never raises."""
-
-
-class Connector(ABC):
-    """Makes new connections to the same helper."""
-
-    @abstractmethod
-    async def connect(self) -> Link:
-        """Open one, right before its greeting.
-
-        Raises:
-            Lost: the helper is definitely gone.
-            Unavailable: it may be reached later.
-        """
 
 
 class _Pending(Waiter):

@@ -15,7 +15,8 @@ import attrs
 
 from pinfold.errors import PinfoldError
 from pinfold.posix._guest import Guest, Process
-from pinfold.posix._resident._session import Connector, Link, Session
+from pinfold.posix._resident._link import Connector, Link
+from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._wire import Malformed
 
 __all__ = ["NoHelper", "Running", "load", "start"]
