@@ -324,6 +324,9 @@ def test_a_long_checkpoint_and_restore_draw_a_bar_on_a_terminal(quick, monkeypat
 
     assert run("checkpoint", "box", "--tag", "quiet") == ""  # no terminal, no bar
     assert run("restore", "box", "quiet") == ""
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", None)  # as where it is closed
+        assert run("restore", "box", "quiet") == ""
     quick.ok("cp", "-", "box:/workspace/f", stdin=b"2" * 4000)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "4.0/4.0 kB" in run("checkpoint", "box")
@@ -639,6 +642,11 @@ def test_attach_gives_the_terminal_back_when_it_is_terminated(host):
 
 def test_attach_needs_a_terminal_on_both_sides(host):
     assert "terminal on both sides" in host.fails("attach", "box")
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(PINFOLD)} attach box <&- >&-"], capture_output=True,
+        check=False, timeout=DEADLINE, cwd=host.here, env=host.env,
+    )  # fmt: skip
+    assert b"terminal on both sides" in done.stderr
 
 
 def test_where_there_is_no_terminal_and_no_port_it_is_said_and_nothing_is_made(quick):

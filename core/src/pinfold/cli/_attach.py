@@ -39,7 +39,7 @@ async def _attach(name: str, command: list[str] | None) -> int:
             raise Unimplemented(
                 f"sandbox {box.name!r} has no terminals", hint="use `pinfold exec` for commands"
             )
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if not (session.is_terminal(sys.stdin) and session.is_terminal(sys.stdout)):
             raise InvalidArgument(
                 "attach needs a terminal on both sides", hint="use `pinfold exec` for commands"
             )

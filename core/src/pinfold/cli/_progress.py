@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from pinfold.cli import _session as session
+
 __all__ = ["Progress"]
 
 _PATIENCE_SECONDS = 1.0
@@ -30,7 +32,7 @@ class Progress:
         self._moved = moved
         if self._bar is None:
             late = time.monotonic() - self._start > _PATIENCE_SECONDS
-            if not late or not sys.stderr.isatty():
+            if not late or not session.is_terminal(sys.stderr):
                 return
             self._draw()
         self._bar.update(self._task, completed=moved, total=total)

@@ -12,7 +12,7 @@ import click
 from pinfold._tasks import background
 from pinfold.errors import InvalidArgument
 
-__all__ = ["TERMINATED", "bytes_of", "run"]
+__all__ = ["TERMINATED", "bytes_of", "is_terminal", "run"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,11 @@ def bytes_of(stream: Any, name: str) -> BinaryIO:
         raise InvalidArgument(f"{name} is closed", hint="redirect it, if only to /dev/null")
     found: BinaryIO = stream.buffer
     return found
+
+
+def is_terminal(stream: Any) -> bool:
+    """Say whether a standard stream is a terminal; one that is closed is none."""
+    return stream is not None and stream.isatty()
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
