@@ -18,10 +18,10 @@ import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import anyio
@@ -80,7 +80,7 @@ class Bench:
 
     @contextmanager
     def box(self, *, helper: bool) -> Iterator[DockerInstance]:
-        with nullcontext() if helper else without_helper():
+        with equipped("required" if helper else "never"):
             instance = self.create()
         try:
             yield instance
@@ -91,13 +91,13 @@ class Bench:
         subprocess.run(["docker", "--host", self.host, *argv], check=True, capture_output=True)
 
 
-def without_helper() -> Any:
-    """The shell path: as if the dist pinfold-helper were not installed."""
+def equipped(helper: Literal["required", "never"]) -> Any:
+    """With the helper or a fault, or by the shell path: no row is named after the other's figures."""
 
-    def shell_alone(guest: Any, **settings: Any) -> Any:
-        return equip(guest, **{**settings, "helper": "never"})
+    def by(guest: Any, **settings: Any) -> Any:
+        return equip(guest, **{**settings, "helper": helper})
 
-    return mock.patch("pinfold_docker._maker.equip", shell_alone)
+    return mock.patch("pinfold_docker._maker.equip", by)
 
 
 def round_trip(bench: Bench) -> Iterator[dict[str, Any]]:
@@ -485,7 +485,11 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
         instances.append(instance)
 
     def shell() -> None:
-        with without_helper():
+        with equipped("never"):
+            ours()
+
+    def helped() -> None:
+        with equipped("required"):
             ours()
 
     made: list[str] = []
@@ -496,7 +500,7 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
             [
                 Way(name="raw create, start, exec", run=raw),
                 Way(name="pinfold, shell path", run=shell),
-                Way(name="pinfold, resident helper", run=ours, limit=1.15),
+                Way(name="pinfold, resident helper", run=helped, limit=1.15),
             ],
             rounds=9,
         )
