@@ -254,7 +254,8 @@ async def uncapped(case: Case) -> None:
 async def back_pressure(case: Case) -> None:
     """While the sink waits the command waits: it can't end with its output unread."""
     d, scratch = case.dialect, await case.scratch()
-    count = min(64 * 1024 * 1024, case.limits.output_bytes or 64 * 1024 * 1024)
+    # More than buffers hold, and little enough to be written soon by whatever does not wait.
+    count = min(16 * 1024 * 1024, case.limits.output_bytes or 16 * 1024 * 1024)
     if count < 8 * 1024 * 1024:
         raise Inconclusive("the output limit is below what buffers may hold")
     total, looked, early = 0, list[bool](), list[bool]()
@@ -264,7 +265,7 @@ async def back_pressure(case: Case) -> None:
         total += len(data)
         if not looked:
             looked.append(True)
-            await anyio.sleep(1.0)
+            await anyio.sleep(2.0)
             early.append("ended" in await case.witness.list(scratch))
 
     result = await case.sh(d.fill(count), d.save("ended", b""), sink=sink, cwd=scratch, timeout=50)
