@@ -38,7 +38,8 @@ def held_to(name: str, profile: str) -> None:
     write(HERE.parents[1] / "build" / "conformance" / name / profile, [report], [form])
     if report.outcomes[0].check == "target.available":
         pytest.skip(f"{name}: {report.outcomes[0].reason}")
-    assert verify(form) == []
+    if PROFILES[profile].derandomize:  # what is random makes no certificate
+        assert verify(form) == []
     untold = {
         one.check
         for one in report.outcomes

@@ -210,6 +210,8 @@ class Vfs:
                         done = [] if text.startswith("/") else done[:-1]
                         parts = [part for part in text.split("/") if part not in ("", ".")]
                         todo.extend(reversed(parts))
+                        if done:  # should the text have no part, as `.`, that is where it leads
+                            meta = self.root.stat("/" + "/".join(done))
                 elif todo and meta["file_type"] != "directory":
                     raise NotADirectory(
                         f"{str(path)!r} goes through {literal!r}, which is no directory",
