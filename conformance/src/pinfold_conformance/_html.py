@@ -129,6 +129,10 @@ def _problems(outcomes: Iterable[Form]) -> str:
     return "<h2>What is not as it should be</h2>" + "".join(map(_problem, bad))
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _problem(one: Form) -> str:
     clauses = ", ".join(one["clauses"])
     trace = one.get("trace")
@@ -136,7 +140,7 @@ def _problem(one: Form) -> str:
     if trace:
         steps = trace.get("steps", [])
         shown = (
-            f"<details open><summary>minimised trace, {len(steps)} steps</summary><pre>"
+            f"<details open><summary>minimised trace, {_count(len(steps), 'step')}</summary><pre>"
             + escape("\n".join(_step(step) for step in steps))
             + "</pre></details>"
         )
