@@ -32,8 +32,8 @@ T = TypeVar("T")
 STEP_DEADLINE_S = 30.0
 
 
-class _Enough(BaseException):
-    """Ends Hypothesis' run: it would take an `Exception` for a failure of its own to shrink."""
+class _Enough(KeyboardInterrupt):
+    """Ends Hypothesis' run: all else it takes for the end of an example, to be judged by it."""
 
 
 class Choose:
@@ -126,17 +126,18 @@ async def explore(case: Case, make: Callable[[Case], Machine]) -> None:
             failed.append((steps, reason))
             raise _Enough
 
-    await anyio.to_thread.run_sync(_drive, one, case)
-    case.evidence.update(runs=len(runs), steps=sum(runs))
-    if failed:
-        steps, reason = failed[0]
-        trace = await _smaller(machine, steps, reason)
-        case.trace = trace.to_json()
+    try:
+        await anyio.to_thread.run_sync(_drive, one, case)
+        case.evidence.update(runs=len(runs), steps=sum(runs))
+        if failed:
+            steps, reason = failed[0]
+            trace = await _smaller(machine, steps, reason)
+            case.trace = trace.to_json()
+            raise CheckFailed(
+                f"{reason} (after {len(trace.steps)} of {len(steps)} steps; see the trace)"
+            )
+    finally:
         await machine.close()
-        raise CheckFailed(
-            f"{reason} (after {len(trace.steps)} of {len(steps)} steps; see the trace)"
-        )
-    await machine.close()
     if not runs:
         raise CheckFailed("no run was made in time")
 

@@ -146,6 +146,14 @@ class FilesMachine(Machine):
             return False
         return node is None or isinstance(node, Dir)
 
+    def _needed(self, name: str) -> int:
+        """Return the bits that a mode must have lest the rest can't be looked at by its owner."""
+        try:
+            node = self.model.body.world.find(WORKSPACE / name).node
+        except PinfoldError:
+            return 0
+        return 0o700 if isinstance(node, Dir) else 0
+
     async def _outcome(self, instance: Any, step: Step, *, model: bool) -> Any:
         try:
             return await self._do(instance, step, model=model)
@@ -174,7 +182,7 @@ class FilesMachine(Machine):
             case "symlink":
                 return await files.symlink(path, args["text"])
             case "chmod":
-                return await files.chmod(path, args["mode"])
+                return await files.chmod(path, args["mode"] | self._needed(args["path"]))
             case "list":
                 found = await files.list(path)
                 return [(e.path.name, str(e.type), e.size, e.link) for e in found]
