@@ -69,6 +69,7 @@ async def test_another_process_takes_an_instance_up_again(provider):
         assert await third.status() is InstanceStatus.PAUSED
         await third.resume()
         assert await said(third, "cat f") == "here\n"
+        await second.detach()
         await third.detach()
     finally:
         await provider.destroy(first.ref)
@@ -130,6 +131,7 @@ async def test_a_volume_without_its_container_is_found_too(client, provider):
     assert ref.sandbox == "sbx_volume"
     await provider.destroy(ref)
     assert await provider.list(mine("sbx_volume")) == []
+    await instance.detach()
 
 
 async def test_listing_is_by_store_and_by_sandbox(provider):

@@ -141,6 +141,7 @@ async def test_what_an_engine_makes_after_its_controllers_entry_was_acted_on_is_
         report = await gc_ephemeral()
         assert (report.done, report.failed) == ((late.ref.id,), ())
         assert await late.status() is InstanceStatus.ABSENT
+        await late.detach()
         assert await held.status() is InstanceStatus.RUNNING
         await held.destroy()
         claim.release()
