@@ -56,12 +56,18 @@ class Witness(ABC):
 class FolderWitness(Witness):
     """The operating system's own view of a workspace that is a folder of this machine.
 
+    A subclass whose workspace is not alone overrides `place`.
+
     Args:
         workspace: the folder.
     """
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
+
+    def place(self, path: PurePosixPath) -> Path:
+        """Return where a path of the caller's view really is."""
+        return self._workspace / path.relative_to(WORKSPACE)
 
     async def read(self, path: PurePosixPath) -> bytes:
         return await self._at(path).read_bytes()
@@ -85,7 +91,7 @@ class FolderWitness(Witness):
         return False
 
     def _at(self, path: PurePosixPath) -> anyio.Path:
-        return anyio.Path(self._workspace, path.relative_to(WORKSPACE))
+        return anyio.Path(self.place(path))
 
 
 class Lane(ABC):

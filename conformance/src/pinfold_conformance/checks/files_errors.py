@@ -18,7 +18,7 @@ from pinfold.errors import (
     PinfoldError,
     TooLarge,
 )
-from pinfold.provider import FileStat, FileType, TreeItem
+from pinfold.provider import Files, FileStat, FileType, TreeItem
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
 from pinfold_conformance._registry import Kind, Place, check
@@ -289,17 +289,22 @@ async def listing(case: Case) -> None:
     equal({e.path.name: e.size for e in found if e.type is FileType.FILE}["ab"], 2, "size")
     count = {2: 3000, 3: 20_000}.get(case.profile.rank, 200)
     folder = scratch / case.name("d")
-    while "entries" not in case.evidence:
-        try:
-            await files.write_many({folder / f"{n:06}": b"" for n in range(count)})
-        except NoSpace:  # some targets have room for so many files and no more
-            await files.remove(folder, recursive=True)
-            require(count > 200, "there is no room for 200 empty files")
-            count //= 2
-            continue
-        names = [entry.path.name for entry in await files.list(folder)]
-        equal(names, [f"{n:06}" for n in range(count)], f"a listing of {count}")
-        case.evidence["entries"] = count
+    while not await _filled(files, folder, count):
+        require(count > 200, "there is no room for 200 empty files")
+        count //= 2
+    names = [entry.path.name for entry in await files.list(folder)]
+    equal(names, [f"{n:06}" for n in range(count)], f"a listing of {count}")
+    case.evidence["entries"] = count
+
+
+async def _filled(files: Files, folder: PurePosixPath, count: int) -> bool:
+    """Make so many empty files; False where there is no room for them, and none is left."""
+    try:
+        await files.write_many({folder / f"{n:06}": b"" for n in range(count)})
+    except NoSpace:
+        await files.remove(folder, recursive=True)
+        return False
+    return True
 
 
 @check("FS-5.times")

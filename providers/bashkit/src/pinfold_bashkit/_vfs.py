@@ -210,7 +210,7 @@ class Vfs:
                         done = [] if text.startswith("/") else done[:-1]
                         parts = [part for part in text.split("/") if part not in ("", ".")]
                         todo.extend(reversed(parts))
-                        if done:  # should the text have no part, as `.`, that is where it leads
+                        if done and not todo:  # the text has no part, as `.`: it leads here
                             meta = self.root.stat("/" + "/".join(done))
                 elif todo and meta["file_type"] != "directory":
                     raise NotADirectory(

@@ -7,9 +7,7 @@ import os
 import shutil
 import socket
 import stat as st
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -28,19 +26,16 @@ from pinfold.spec import (
     Target,
     WritableRoot,
 )
-from pinfold.testing import Lane, Witness
+from pinfold.testing import FolderWitness, Lane, Witness
 from pinfold_host import provider
 from pinfold_host._boundary import Network as Way
 from pinfold_host._instance import HostInstance
 
 __all__ = ["HostLane", "HostWitness", "native", "none"]
 
-_LOOKS: Final = 24
-_LOOK_SECONDS: Final = 0.05
 
-
-class HostWitness(Witness):
-    """Plain calls of the operating system on the real folders, past the provider's own.
+class HostWitness(FolderWitness):
+    """The operating system's own view of several folders, with an owner for what is put there.
 
     Args:
         folders: where each root really is, by its path in the caller's view.
@@ -51,19 +46,11 @@ class HostWitness(Witness):
         self._folders = folders
         self._owner = owner
 
-    async def read(self, path: PurePosixPath) -> bytes:
-        """Return a file's bytes."""
-        return await anyio.Path(self._real(path)).read_bytes()
-
     async def write(self, path: PurePosixPath, data: bytes) -> None:
         """Put a file there."""
         place = self._make_parents(path)
         await anyio.Path(place).write_bytes(data)
         self._give(place)
-
-    async def list(self, path: PurePosixPath) -> Sequence[str]:
-        """Return the names in a directory, sorted."""
-        return sorted([entry.name async for entry in anyio.Path(self._real(path)).iterdir()])
 
     async def link(self, path: PurePosixPath, target: str) -> None:
         """Put a link there."""
@@ -73,23 +60,15 @@ class HostWitness(Witness):
         place.symlink_to(target)
         self._give(place)
 
-    async def is_alive(self, heartbeat: PurePosixPath) -> bool:
-        """Say whether a file still grows."""
-        before = len(await self.read(heartbeat))
-        for _ in range(_LOOKS):
-            await anyio.sleep(_LOOK_SECONDS)
-            if len(await self.read(heartbeat)) > before:
-                return True
-        return False
-
-    def _real(self, path: PurePosixPath) -> Path:
+    def place(self, path: PurePosixPath) -> Path:
+        """Return where a path of the caller's view really is."""
         for root, folder in self._folders.items():
             if path == root or root in path.parents:
                 return folder / path.relative_to(root)
         raise Internal(f"{path} is in none of the roots")
 
     def _make_parents(self, path: PurePosixPath) -> Path:
-        place = self._real(path)
+        place = self.place(path)
         for parent in reversed(place.parents):
             if not parent.exists():
                 parent.mkdir(mode=0o755)

@@ -28,8 +28,8 @@ mark() {
   done
 }
 # A signal to the whole tree ends the witness at once, and the command when it has cleaned up: it
-# gets the time that EX-4 gives it before its output is ended. What became of it nobody saw.
-lost() {
+# gets the time that EX-4 gives it before its output is ended. PINFOLD_EXEC marks all that is its.
+outlive() {
   tries=0 mine=PINFOLD_EXEC=$PINFOLD_EXEC
   while [ $tries -lt 30 ]; do
     tries=$((tries + 1)) others=
@@ -39,12 +39,8 @@ lost() {
     [ "$others" ] || break
     sleep 0.1
   done
-  trap - EXIT
-  mark >&3
-  mark >&4
-  exit "$1"
 }
-signal=
+signal= seen=x
 case $witness in
   jobs)
     # A handler: a command that signals its group must not end us. Children get the default back.
@@ -71,7 +67,7 @@ case $witness in
     say started
     command time -o "$slot.time" -f '' $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
     code=$?
-    [ "$code" -le 128 ] || [ -s "$slot.time" ] || lost "$code"
+    [ "$code" -le 128 ] || [ -s "$slot.time" ] || { seen= && outlive; }
     read -r a b c d number <"$slot.time"
     case "$a $b $c $d" in
       'Command terminated by signal') code=$((128 + number)) signal=$number ;;
@@ -85,7 +81,7 @@ case $witness in
     ;;
 esac
 trap - EXIT
-say done "$code" "$signal"
+[ "$seen" ] && say done "$code" "$signal"
 mark >&3
 mark >&4
 exit "$code"
