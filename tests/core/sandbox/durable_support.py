@@ -31,6 +31,7 @@ from pinfold.state import MemoryStateStore
 from tests.core.support import ToyProvider
 
 SPEC = {"target": {"kind": "container"}, "durability": "checkpointed"}
+IDLE = {**SPEC, "lifecycle": {"idle_after_seconds": 1}}
 FEATURES = Features(attach=True, pause=True, modes=True, symlinks=True)
 
 
@@ -174,3 +175,27 @@ def make_runtime(provider, *plugins: object) -> Runtime:
     for plugin in plugins:
         hooks.register(plugin)
     return Runtime(catalog=Catalog([provider]), hooks=hooks)
+
+
+async def kinds(box, *, after=""):
+    return [str(event.type) for event in await box.events(after=after)]
+
+
+async def soon(condition, seconds=10.0):
+    with anyio.fail_after(seconds):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+async def write(box, name, text):
+    return await box.exec(["write", name, text])
+
+
+async def read(box, name):
+    return (await box.exec(["read", name])).stdout
+
+
+async def until(condition, seconds=10.0):
+    with anyio.fail_after(seconds):
+        while not await condition():
+            await anyio.sleep(0.02)
