@@ -174,12 +174,12 @@ match = "{match}"
 def known(tmp_path, text=KNOWN, expires="2999-01-31", match="command failed"):
     path = tmp_path / "known.toml"
     path.write_text(text.format(expires=expires, match=match))
-    return load(path, ["EX-1.nonzero"])
+    return load(path)
 
 
-def outcome_with(entries, lane=None):
+def outcome_with(entries, lane=None, profile=REMOTE):
     lane = lane or mutant("EX-1.nonzero--raises-on-failure").lane()
-    report = run(lane, Options(profile=REMOTE, only=("EX-1.nonzero",), known=entries))
+    report = run(lane, Options(profile=profile, only=("EX-1.nonzero",), known=entries))
     return report.by_id("EX-1.nonzero"), report.result
 
 
@@ -208,10 +208,34 @@ def test_an_unexpected_pass_fails(tmp_path):
     assert "strike it from the list" in outcome.reason
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("smallest", PROFILES)
+def test_below_its_profile_an_entry_does_not_apply_at_all(tmp_path, smallest, profile):
+    entries = known(tmp_path, KNOWN + f'profile = "{smallest}"')
+    below = PROFILES[profile].rank < PROFILES[smallest].rank
+    failing, _ = outcome_with(entries, profile=PROFILES[profile])
+    assert failing.verdict is (Verdict.FAIL if below else Verdict.KNOWN_FAILURE)
+    passing, _ = outcome_with(entries, ToyLane(), PROFILES[profile])
+    assert passing.verdict is (Verdict.PASS if below else Verdict.FAIL)
+
+
+def test_a_check_that_fails_in_two_ways_has_two_entries(tmp_path):
+    entries = known(tmp_path, KNOWN + KNOWN.replace("{match}", "another way"))
+    assert outcome_with(entries)[0].verdict is Verdict.KNOWN_FAILURE
+    assert outcome_with(entries[::-1])[0].verdict is Verdict.KNOWN_FAILURE
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("[[failure]]\ncheck = 'EX-1.nonzero'", "is missing"),
+        (KNOWN + 'target = ""', "target is missing or empty"),
+        (KNOWN + 'profile = ""', "profile is missing or empty"),
+        (KNOWN + "profile = 2", "profile is a string"),
+        (
+            KNOWN + 'profile = "huge"',
+            "there is no profile 'huge'; it is smoke, remote, ci, nightly",
+        ),
         (KNOWN.replace("EX-1.nonzero", "EX-9.gone"), "there is no check"),
         (KNOWN.replace("{expires}", "'soon'"), "expires is a date"),
         (KNOWN + "tpyo = 1", "the keys are"),

@@ -8,25 +8,11 @@ import uuid
 import attrs
 import pytest
 
-from pinfold.cli import main
 from pinfold_conformance import _registry, all_checks
 from pinfold_conformance._template import FLAVOURS, NameInvalid, write_project
 
 REFERENCE = "pinfold_conformance.adapters.toy:ToyLane"
 NO_LANE = "pinfold_conformance.adapters.toy:ToyProvider"
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def call(*args):
-        with pytest.raises(SystemExit) as caught:
-            main(list(args))
-        out = capsys.readouterr()
-        return caught.value.code, out.out, out.err
-
-    return call
 
 
 def test_a_conformant_target_exits_0_and_its_certificate_verifies(cli, tmp_path):

@@ -6,9 +6,10 @@ Lanes that need the one Docker engine are held to it beside its tests, in tests/
 import pytest
 
 from pinfold_conformance import PROFILES, Options, Verdict, run
+from pinfold_conformance._known import load
 from pinfold_conformance._targets import find_lanes, lane_names
 from pinfold_conformance.mutants import mutants
-from tests.conformance.lanes import held_to
+from tests.conformance.lanes import KNOWN, held_to
 
 LANES = [name for name in lane_names() if not name.startswith("docker")]
 
@@ -17,6 +18,19 @@ LANES = [name for name in lane_names() if not name.startswith("docker")]
 @pytest.mark.parametrize("name", LANES)
 def test_a_lane_keeps_the_contract(name):
     held_to(name, "ci" if name == "bashkit" else "remote")
+
+
+@pytest.mark.parametrize("profile", ["remote", "ci"])
+@pytest.mark.parametrize(
+    "entry", [pytest.param(one, id=f"{one.check}-{one.target}") for one in load(KNOWN)]
+)
+def test_a_known_failure_shows_from_its_profile_on_and_not_below(cli, entry, profile):
+    """What `make conform` says of it: as it is listed, a known failure fails no profile."""
+    code, stdout, _ = cli(
+        "conform", entry.target, "--profile", profile, "--only", entry.check, "--known", str(KNOWN)
+    )  # fmt: skip
+    met = entry.applies(entry.check, entry.target, PROFILES[profile])
+    assert (code, "known-failure" in stdout) == ((4, True) if met else (0, False)), stdout
 
 
 @pytest.mark.nightly

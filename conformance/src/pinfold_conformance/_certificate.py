@@ -20,7 +20,7 @@ from pinfold.provider import Provider
 from pinfold.spec import CONTRACT, digest_of
 from pinfold_conformance._profiles import PROFILES
 from pinfold_conformance._registry import all_checks
-from pinfold_conformance._verdicts import Level, Outcome, Report, Result, Verdict
+from pinfold_conformance._verdicts import STRAYS, Level, Outcome, Report, Result, Verdict
 
 __all__ = ["SCHEMA", "certificate", "verify"]
 
@@ -51,7 +51,7 @@ def certificate(report: Report, provider: Provider | None, *, command: str = "")
         "run": _jsonable(report.facts),
         "claims": _claims(report.outcomes),
         "attacks": _attacks(report.outcomes),
-        "cleanup": _verdict_of(report, "LC-9.strays"),
+        "cleanup": _verdict_of(report, STRAYS),
         "outcomes": [_outcome(one) for one in report.outcomes],
         "platform": {"python": platform.python_version(), "system": platform.platform()},
         "reproduce": command,

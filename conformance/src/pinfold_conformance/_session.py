@@ -28,7 +28,7 @@ from pinfold_conformance._needs import Need, judge
 from pinfold_conformance._options import Options
 from pinfold_conformance._profiles import PROFILES
 from pinfold_conformance._registry import Check, Place, all_checks, find
-from pinfold_conformance._verdicts import Outcome, Report, Verdict
+from pinfold_conformance._verdicts import STRAYS, Outcome, Report, Verdict
 from pinfold_conformance._worker import Overrun, Worker
 from pinfold_conformance.dialects import DIALECTS
 
@@ -235,7 +235,7 @@ class Session:
             verdict, reason = Verdict.FAIL, str(exc)
         except Exception as exc:  # noqa: BLE001 - a bug of this module
             verdict, reason = Verdict.ENGINE_ERROR, where(exc)
-        return apply(
+        return self._known(
             Outcome(
                 check=check.id,
                 spec=site.label,
@@ -249,10 +249,17 @@ class Session:
                 evidence=case.evidence,
                 warnings=tuple(case.warnings),
                 trace=case.trace,
-            ),
-            self.options.known,
-            self.lane.name,
-            self.options.today,
+            )
+        )
+
+    def _known(self, outcome: Outcome) -> Outcome:
+        options = self.options
+        return apply(
+            outcome,
+            options.known,
+            target=self.lane.name,
+            profile=options.profile,
+            today=options.today,
         )
 
     def _unmet(self, planned: Planned) -> Any:
@@ -439,15 +446,16 @@ class Session:
             verdict, reason = Verdict.FAIL, f"clean-up: {exc}"
         except Exception as exc:  # noqa: BLE001 - whatever the adapter raises
             verdict, reason = classify(exc)
-        outcome = Outcome(
-            check="LC-9.strays",
-            clauses=("LC-9",),
-            kind="law",
-            verdict=verdict,
-            reason=reason,
-            duration_ms=(time.perf_counter() - started) * 1000,
+        outcome = self._known(
+            Outcome(
+                check=STRAYS,
+                clauses=("LC-9",),
+                kind="law",
+                verdict=verdict,
+                reason=reason,
+                duration_ms=(time.perf_counter() - started) * 1000,
+            )
         )
-        outcome = apply(outcome, self.options.known, self.lane.name, self.options.today)
         self.outcomes.append(outcome)
         return outcome
 

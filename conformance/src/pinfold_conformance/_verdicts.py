@@ -6,11 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-__all__ = ["Level", "Outcome", "Report", "Result", "Verdict", "signature_of"]
+__all__ = ["STRAYS", "Level", "Outcome", "Report", "Result", "Verdict", "signature_of"]
+
+#: The check at the end of every run, which no profile leaves out: is anything left behind?
+STRAYS: Final = "LC-9.strays"
 
 
 class Level(StrEnum):
@@ -122,7 +125,7 @@ class Report:
         if Verdict.FAIL in verdicts:
             return Result.NOT_CONFORMANT
         # Leaving nothing behind is no proof of having done anything.
-        ran = any(one.verdict is Verdict.PASS and one.check != "LC-9.strays" for one in musts)
+        ran = any(one.verdict is Verdict.PASS and one.check != STRAYS for one in musts)
         if not ran or verdicts & {
             Verdict.INCONCLUSIVE,
             Verdict.KNOWN_FAILURE,

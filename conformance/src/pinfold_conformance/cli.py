@@ -119,15 +119,14 @@ def _found(targets: tuple[str, ...]) -> list[Any]:
 
 def _options(given: dict[str, Any]) -> Any:
     from pinfold_conformance._known import KnownFailuresInvalid, load
-    from pinfold_conformance._registry import all_checks, find
-    from pinfold_conformance._session import Options
+    from pinfold_conformance._options import Options
+    from pinfold_conformance._registry import find
 
     if given["scale"] <= 0:
         raise click.UsageError("--scale is a number above 0")
     try:
         list(find(given["only"]))
-        ids = [one.id for one in all_checks()]
-        known = load(given["known"], [*ids, "LC-9.strays"]) if given["known"] else ()
+        known = load(given["known"]) if given["known"] else ()
     except (LookupError, KnownFailuresInvalid) as exc:
         raise click.UsageError(str(exc)) from exc
     other = None
