@@ -2,6 +2,7 @@
 
 import pytest
 
+from pinfold.errors import NoSpace
 from pinfold_conformance import PROFILES, Kind, Options, Verdict, all_checks, run
 from pinfold_conformance._session import Planned, Session
 from pinfold_conformance.adapters._degenerate import DEGENERATES, degenerate_lane
@@ -9,6 +10,7 @@ from pinfold_conformance.adapters._naive import NaiveLane
 from pinfold_conformance.adapters.toy import ToyLane
 from pinfold_conformance.checks import _attacks
 from pinfold_conformance.mutants import mutants
+from pinfold_conformance.mutants._base import BugFiles, BugInstance, BugLane
 from tests.conformance.support import make_check
 
 REMOTE = PROFILES["remote"]
@@ -46,6 +48,34 @@ def test_there_are_enough_mutants_and_every_check_has_one():
     checks = {one.id for one in all_checks()}
     assert named - checks == {"LC-9.strays"}
     assert checks - named == set(WITHOUT_MUTANT)
+
+
+@pytest.mark.parametrize("written", [0, 1000], ids=["all or nothing", "some"])
+@pytest.mark.parametrize(("listed", "verdict"), [(1000, Verdict.PASS), (700, Verdict.FAIL)])
+def test_a_target_with_room_for_a_thousand_names_is_held_to_fewer(written, listed, verdict):
+    """FS-5.list asks for half as many until there is room; what it then asks is not less strict."""
+
+    class Crowded(BugFiles):
+        async def write_many(self, files):
+            fit = dict(list(files.items())[: len(files) if len(files) <= 1000 else written])
+            await self.inner.write_many(fit)
+            if len(fit) < len(files):
+                raise NoSpace("no room for more names")
+
+        async def list(self, path):
+            return list(await self.inner.list(path))[:listed]
+
+    class Instance(BugInstance):
+        files_class = Crowded
+
+    lane = BugLane(ToyLane(), wrap=Instance)
+    report = run(lane, Options(profile=PROFILES["ci"], only=("FS-5.list",)))
+    outcome = report.by_id("FS-5.list")
+    assert outcome.verdict is verdict, outcome.reason
+    if verdict is Verdict.PASS:
+        assert outcome.evidence["entries"] == 750
+    else:
+        assert "a listing of 750" in outcome.reason
 
 
 @pytest.mark.parametrize("name", DEGENERATES)

@@ -18,7 +18,7 @@ from pinfold.errors import (
     PinfoldError,
     TooLarge,
 )
-from pinfold.provider import Files, FileStat, FileType, TreeItem
+from pinfold.provider import FileStat, FileType, TreeItem
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
 from pinfold_conformance._registry import Kind, Place, check
@@ -289,7 +289,7 @@ async def listing(case: Case) -> None:
     equal({e.path.name: e.size for e in found if e.type is FileType.FILE}["ab"], 2, "size")
     count = {2: 3000, 3: 20_000}.get(case.profile.rank, 200)
     folder = scratch / case.name("d")
-    while not await _filled(files, folder, count):
+    while not await _filled(case, folder, count):
         require(count > 200, "there is no room for 200 empty files")
         count //= 2
     names = [entry.path.name for entry in await files.list(folder)]
@@ -297,12 +297,13 @@ async def listing(case: Case) -> None:
     case.evidence["entries"] = count
 
 
-async def _filled(files: Files, folder: PurePosixPath, count: int) -> bool:
+async def _filled(case: Case, folder: PurePosixPath, count: int) -> bool:
     """Make so many empty files; False where there is no room for them, and none is left."""
     try:
-        await files.write_many({folder / f"{n:06}": b"" for n in range(count)})
+        await case.files.write_many({folder / f"{n:06}": b"" for n in range(count)})
     except NoSpace:
-        await files.remove(folder, recursive=True)
+        if await case.exists(folder):  # a batch may be refused as a whole, or midway
+            await case.files.remove(folder, recursive=True)
         return False
     return True
 

@@ -7,6 +7,7 @@ where the bug lies deeper.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
@@ -56,6 +57,20 @@ __all__ = [
     "mutants",
     "table",
 ]
+
+#: Where mutants are.
+MODULES: Final = (
+    "_exec",
+    "_exec_calls",
+    "_exec_time",
+    "_files",
+    "_files_errors",
+    "_files_paths",
+    "_tree",
+    "_life",
+    "_claims",
+    "_sandbox",
+)
 
 Path = PurePosixPath | str
 C = TypeVar("C", bound=type[Any])
@@ -137,19 +152,8 @@ def _build(cls: type[Any], lane: Lane) -> Lane:
 
 def mutants() -> tuple[Mutant, ...]:
     """Return every mutant."""
-    from pinfold_conformance.mutants import (
-        _exec,
-        _exec_calls,
-        _exec_time,
-        _files,
-        _files_paths,
-        _life,
-        _sandbox,
-        _tree,
-    )
-
-    # Imported for what they register.
-    del _exec, _exec_calls, _exec_time, _files, _files_paths, _life, _sandbox, _tree
+    for name in MODULES:  # imported for what they register
+        import_module(f"pinfold_conformance.mutants.{name}")
     return tuple(_registry.values())
 
 
