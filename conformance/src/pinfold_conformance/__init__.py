@@ -10,6 +10,7 @@ from pinfold_conformance._case import Case as Case
 from pinfold_conformance._expect import equal as equal
 from pinfold_conformance._expect import expect_raises as expect_raises
 from pinfold_conformance._expect import require as require
+from pinfold_conformance._options import Options as Options
 from pinfold_conformance._profiles import PROFILES as PROFILES
 from pinfold_conformance._profiles import Profile as Profile
 from pinfold_conformance._registry import Check as Check
@@ -19,7 +20,6 @@ from pinfold_conformance._registry import all_checks as all_checks
 from pinfold_conformance._registry import check as check
 from pinfold_conformance._run import run as run
 from pinfold_conformance._run import run_checks as run_checks
-from pinfold_conformance._session import Options as Options
 from pinfold_conformance._session import Session as Session
 from pinfold_conformance._verdicts import Level as Level
 from pinfold_conformance._verdicts import Outcome as Outcome

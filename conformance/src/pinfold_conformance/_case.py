@@ -184,6 +184,11 @@ class Case:
             await self.files.make_directory(self._scratch)
         return self._scratch
 
+    async def tidy(self) -> None:
+        """Remove the scratch directory, if there was one."""
+        if self._scratch is not None and self.target is not None:
+            await self.files.remove(self._scratch, recursive=True)
+
     def name(self, prefix: str = "n") -> str:
         """Return a name that nothing has: another one in every run."""
         return f"{prefix}{secrets.token_hex(6)}"

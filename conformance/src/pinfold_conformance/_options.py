@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -17,6 +17,9 @@ from pinfold_conformance._profiles import PROFILES, Profile
 from pinfold_conformance.dialects import Dialect
 
 __all__ = ["Options"]
+
+_GRACE_S: Final = 6.0
+_CLEANUP_S: Final = 15.0
 
 
 async def _no_connection(name: str) -> Any:
@@ -60,3 +63,13 @@ class Options:
     connect: Callable[[str], Awaitable[Any]] = _no_connection
     ledger: Path | None = None
     today: dt.date = attrs.field(factory=dt.date.today)
+
+    @property
+    def cleanup_s(self) -> float:
+        """Seconds that one clean-up may take."""
+        return max(0.05, _CLEANUP_S * min(1.0, self.scale))
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds to unwind after a deadline: longer, and the event loop is given up."""
+        return _GRACE_S

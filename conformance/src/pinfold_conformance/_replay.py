@@ -9,7 +9,8 @@ from pinfold.testing import Lane
 from pinfold_conformance import _registry
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed
-from pinfold_conformance._session import Options, Planned, Session
+from pinfold_conformance._options import Options
+from pinfold_conformance._session import Planned, Session
 from pinfold_conformance._trace import NotATrace, Trace, load
 from pinfold_conformance._verdicts import Level, Outcome
 from pinfold_conformance.machines import MACHINES
