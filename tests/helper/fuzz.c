@@ -31,7 +31,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    session_close();
+    jobs_close();
     free(session.in.data);
     free(session.out.data);
     session = (struct session){.env = no_environment};
@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         put(&session.in, i ? data + cut : data, i ? size - cut : cut);
         session.received += i ? size - cut : cut;
         session_frames();
-        session_step(NULL);
+        jobs_step(NULL);
     }
     session_resume(session.base);
     return 0;

@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "ba672bcf6459ed6b857c00fc6274fb99e6564347f6cf8468f665083c42e08823",
-    "x86_64": "dab3b9de6359cc400337bc792c2c90b90525c2b0991f06bc9914525f3c90da09",
+    "aarch64": "ea45161a45eb4dca99632491a8107899dade73855f78395cee6140f97cb09bd6",
+    "x86_64": "e0fb9fb33cc7238f6d5c1fbf1e9fdb7599f0cae50aba90126f718b3074ad18cd",
 }

@@ -169,7 +169,7 @@ enum { MEMORY_KILLS, FORKS_REFUSED, COUNTERS };
 bool find_counters(void); /* true: memory kills can be told */
 uint64_t count(int which);
 
-/* --- exec.c: one command and its supervisor ---------------------------------------------- */
+/* --- supervisor.c: the process that watches over one command ----------------------------- */
 
 struct command {
     char *const *argv;
@@ -198,7 +198,16 @@ _Noreturn void supervise(const struct command *command, int control);
 void set_signals(void); /* the helper's own; commands have every one at its default */
 char **merged_env(char *const *base, char *const *extra, size_t extra_count);
 
-/* --- session.c: frames and jobs ---------------------------------------------------------- */
+/* --- session.c: the stream of frames ----------------------------------------------------- */
+
+enum { /* frames */
+    CALL = 1, OPEN, DATA, END_OF_INPUT, CREDIT, SIGNAL, KILL, RESIZE, ACK, BYE, DETACH,
+    REPLY = 17, OUT, GRANT, END, ACKED
+};
+enum { /* operations */
+    ROOT = 1, STAT, READ, WRITE, MKDIR, REMOVE, RENAME, SYMLINK, CHMOD, PING, JOBS,
+    EXEC = 32, LIST, SCAN, FETCH, DOWNLOAD, UPLOAD, REMOVE_TREE, RESTORE, RECOVER
+};
 
 struct session {
     uint64_t received;   /* of the controller's stream */
@@ -215,17 +224,38 @@ struct session {
 
 extern struct session session;
 
-void session_frames(void);                   /* carries out all whole frames of session.in */
-bool session_resume(uint64_t received);      /* goes on from what the other side has */
-size_t session_poll(struct pollfd *fds);     /* adds what the jobs wait for */
-void session_step(const struct pollfd *fds); /* does what can be done without waiting */
-int session_timeout(void);                   /* ms until session_step is due again, -1 never */
-uint32_t count_commands(void);               /* and background jobs */
-void session_close(void);                    /* ends everything */
+void session_frames(void);               /* carries out all whole frames of session.in */
+bool session_resume(uint64_t received);  /* goes on from what the other side has */
+size_t frame(uint8_t type, uint32_t id); /* begins one that goes out; where it begins */
+void seal(size_t start);                 /* ends it */
+void put_error(struct buffer *b, int error, const char *where);
+bool is_full(void);                      /* the other side has much to acknowledge */
+void break_off(const char *rule);        /* that the other side has broken */
+
+/* --- call.c, open.c: the two kinds of operation ------------------------------------------ */
+
+void call(uint32_t id, struct reader *r);
+void open_job(uint32_t id, struct reader *r);
+
+/* --- job.c: what is under way ------------------------------------------------------------ */
+
+size_t jobs_poll(struct pollfd *fds);      /* adds what they wait for */
+void jobs_step(const struct pollfd *fds);  /* does what can be done without waiting */
+int jobs_timeout(void);                    /* ms until jobs_step is due again, -1 never */
+void jobs_close(void);                     /* ends everything */
+void call_jobs(uint32_t id, bool end);     /* CALL JOBS */
+uint32_t count_commands(void);             /* and background jobs */
+
+/* --- connection.c: whom we talk to ------------------------------------------------------- */
+
+bool greet(const char *folder); /* the first of them; later ones come to a socket in the folder */
+int converse(void);             /* until the session has ended; the status to exit with */
+void forget_connections(void);  /* in a child: none of them is its business */
+int connect_to(const char *folder); /* from outside; or -1 */
 
 /* --- main.c ------------------------------------------------------------------------------ */
 
-void close_between(int first, int end);
-void forget_connections(void); /* in a child: none of them is its business */
+void close_between(int first, int end); /* the end is not */
+bool have_close_range(void);
 
 #endif
