@@ -1,5 +1,7 @@
 """The engine: verdicts, deadlines, whose fault it is, clean-up."""
 
+import datetime as dt
+import threading
 import time
 
 import anyio
@@ -9,7 +11,11 @@ from pinfold.errors import Internal
 from pinfold_conformance import PROFILES, Options, Place, Result, Verdict, run, run_checks
 from pinfold_conformance._expect import Inconclusive, equal, expect_raises, require
 from pinfold_conformance._guard import Sabotage
+from pinfold_conformance._known import KnownFailure
 from pinfold_conformance.adapters.toy import ToyLane, ToyProvider
+from pinfold_conformance.dialects import Toy
+from pinfold_conformance.mutants import mutants
+from pinfold_conformance.mutants._base import BugInstance, BugLane
 from tests.conformance.support import REMOTE, LaneWith, nothing, outcome_of, with_exec
 
 
@@ -153,6 +159,67 @@ def test_five_hangs_in_a_row_end_the_run():
     given_up = [one for one in report.outcomes if "not tried" in one.reason]
     assert len(given_up) > 20
     assert report.result is Result.NOT_CONFORMANT
+
+
+def test_hangs_that_no_cancellation_ends_count_too():
+    """Each costs an event loop, and all its waiting."""
+    toy, over = Toy(), threading.Event()
+
+    async def exec_(inner, request, sink):
+        if request.shell != toy.uid():
+            over.wait(60)
+        return await inner.exec(request, sink)
+
+    options = Options(profile=REMOTE, only=("EX-*",), scale=0.02, patience=2, dialect=toy)
+    try:
+        report = run(with_exec(exec_), options)
+    finally:
+        over.set()
+    told = [one.reason for one in report.outcomes if one.check.startswith("EX-")]
+    assert ["not even when cancelled" in reason for reason in told[:3]] == [True, True, False]
+    assert all("not tried" in reason for reason in told[2:])
+    assert len(told) > 20
+
+
+class HangsAtItsEnd(BugInstance):
+    async def destroy(self):
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_destroy_that_hangs_fails_its_check_and_is_not_said_to_be_deaf(backend):
+    async def uses_another(case):
+        async with case.another():
+            pass
+
+    async def hangs_with_another(case):
+        async with case.another():
+            await anyio.sleep_forever()
+
+    async def fails_with_another(case):
+        async with case.another():
+            equal(1, 2, "a number")
+
+    lane = BugLane(ToyLane(), wrap=HangsAtItsEnd)
+    options = Options(profile=REMOTE, scale=0.02, backend=backend)
+    for check, deadline_s, told in (
+        (uses_another, 500.0, "destroy did not end within 0.3 s"),
+        (hangs_with_another, 25.0, "it did not end within 0.5 s"),
+        (fails_with_another, 500.0, "a number: expected 2, found 1"),
+    ):
+        outcome = outcome_of(check, lane, options, deadline_s=deadline_s)
+        assert (outcome.verdict, outcome.reason) == (Verdict.FAIL, told)
+
+
+def test_a_refutation_that_is_known_to_fail_refutes_nothing():
+    entry = KnownFailure(
+        check="LC-1.pause-absent", reason="it pauses", issue="acme-1",
+        expires=dt.date(2999, 1, 1), match="",
+    )  # fmt: skip
+    bug = next(one for one in mutants() if one.kills == entry.check)
+    report = run(bug.lane(), Options(profile=REMOTE, only=("LC-1.pause*",), known=(entry,)))
+    assert report.by_id("LC-1.pause-absent").verdict is Verdict.KNOWN_FAILURE
+    assert report.by_id("LC-1.pause").verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_shared_instance_is_replaced_after_a_failure():

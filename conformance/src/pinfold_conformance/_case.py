@@ -52,6 +52,7 @@ class Site:
     connect: Any
     strict: bool = False
     scale: float = 1.0
+    cleanup_s: float = 15.0
     dialect: Dialect
     other: Site | None = None
     seed: int = 0
@@ -71,14 +72,14 @@ class Site:
             connect=self.connect,
         )
 
-    async def make(self) -> GuardedInstance:
+    async def make(self, *, generation: int = 1) -> GuardedInstance:
         """Make a fresh instance.
 
         Raises:
             CheckFailed: it was not registered before it came to be.
         """
         with self.meter.call("create"):
-            inner = await self.lane.make(self.pinned, self.context())
+            inner = await self.lane.make(self.pinned, self.context(generation=generation))
         instance = guarded(inner, self.meter)
         if not self.ledger.knows(instance.ref):
             await self.ledger.register(instance.ref)
@@ -89,6 +90,32 @@ class Site:
         """Destroy an instance and strike it out."""
         await instance.destroy()
         self.ledger.forget(instance.ref)
+
+    def ending(self) -> anyio.CancelScope:
+        """Return a scope to clean up in: cancellation waits for it, and it does not last for ever.
+
+        What is not cleaned up in it is still in the ledger, and is told at the end of the run.
+        """
+        return anyio.move_on_after(self.cleanup_s, shield=True)
+
+    @asynccontextmanager
+    async def lent(self, *, generation: int = 1) -> AsyncIterator[GuardedInstance]:
+        """Make an instance, and destroy it at the end.
+
+        Raises:
+            CheckFailed: it was not registered before it came to be, or its destroy hangs.
+        """
+        instance = await self.make(generation=generation)
+        try:
+            yield instance
+        except BaseException:
+            with self.ending():
+                await self.destroy(instance)
+            raise
+        with self.ending() as scope:
+            await self.destroy(instance)
+        if scope.cancelled_caught:
+            raise CheckFailed(f"destroy did not end within {self.cleanup_s:g} s")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -211,17 +238,7 @@ class Case:
 
     def another(self) -> AbstractAsyncContextManager[GuardedInstance]:
         """Return a context that makes an instance more and destroys it."""
-
-        @asynccontextmanager
-        async def make() -> AsyncIterator[GuardedInstance]:
-            instance = await self.site.make()
-            try:
-                yield instance
-            finally:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(10):
-                    await self.site.destroy(instance)
-
-        return make()
+        return self.site.lent()
 
     async def until(
         self, happens: Callable[[], Awaitable[T]], what: str, *, within: float = 10.0

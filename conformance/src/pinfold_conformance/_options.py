@@ -72,4 +72,4 @@ class Options:
     @property
     def grace_s(self) -> float:
         """Seconds to unwind after a deadline: longer, and the event loop is given up."""
-        return _GRACE_S
+        return max(0.5, _GRACE_S * min(1.0, self.scale))

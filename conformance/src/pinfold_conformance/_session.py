@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import attrs
@@ -34,6 +34,8 @@ from pinfold_conformance._worker import Overrun, Worker
 __all__ = ["Planned", "Session"]
 
 T = TypeVar("T")
+
+_CLEANUPS: Final = 4  # as many as may follow each other in one check, or at the end of a run
 
 
 @attrs.frozen
@@ -179,12 +181,13 @@ class Session:
             else:
                 tried = self._call(
                     lambda: self._try(case, planned.site, deadline),
-                    deadline + self.options.cleanup_s + self.options.grace_s,
+                    deadline + self._ending_s,
                 )
         except Overrun as exc:
-            tried = Attempt(Verdict.FAIL, str(exc))
+            tried = Attempt(Verdict.FAIL, str(exc), overran=True)
         except Exception as exc:  # noqa: BLE001 - a bug of this module
             tried = Attempt(Verdict.ENGINE_ERROR, where(exc))
+        self._overruns = self._overruns + 1 if tried.overran else 0
         return self._known(
             Outcome(
                 check=check.id,
@@ -204,7 +207,6 @@ class Session:
 
     async def _try(self, case: Case, number: int, deadline: float) -> Attempt:
         tried = await attempt(case, deadline)
-        self._overruns = self._overruns + 1 if tried.overran else 0
         await self._instances.take_back(case, number, tried.verdict)
         return tried
 
@@ -212,6 +214,11 @@ class Session:
     def _making_s(self) -> float:
         """Seconds in which an instance is there, also where one is replaced first."""
         return 2 * CREATE_TIMEOUT_SECONDS * self.options.scale + self.options.grace_s
+
+    @property
+    def _ending_s(self) -> float:
+        """Seconds in which a check, or a run, is at its end once it was told to end."""
+        return _CLEANUPS * self.options.cleanup_s + self.options.grace_s
 
     def _known(self, outcome: Outcome) -> Outcome:
         options = self.options
@@ -307,7 +314,7 @@ class Session:
 
         started = time.perf_counter()
         try:
-            verdict, reason = self._call(end, 4 * self.options.cleanup_s + self.options.grace_s)
+            verdict, reason = self._call(end, self._ending_s)
         except Overrun as exc:
             verdict, reason = Verdict.FAIL, f"clean-up: {exc}"
         except Exception as exc:  # noqa: BLE001 - whatever the adapter raises
@@ -353,4 +360,4 @@ class Session:
 
 
 _OMITTED = object()
-_HELD = (Verdict.PASS, Verdict.KNOWN_FAILURE, Verdict.NOT_CLAIMED)
+_HELD = (Verdict.PASS, Verdict.NOT_CLAIMED)

@@ -60,6 +60,7 @@ async def sites_of(lane: Lane, options: Options, ledger: Ledger, meter: Meter) -
             connect=options.connect,
             strict=options.strict,
             scale=options.scale,
+            cleanup_s=options.cleanup_s,
             dialect=options.dialect or DIALECTS[0],
             seed=options.seed,
         )

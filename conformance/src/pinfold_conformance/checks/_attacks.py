@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-import anyio
 import attrs
 
 from pinfold.errors import OutsideWorkspace, PinfoldError
@@ -67,7 +66,7 @@ async def a_field(case: Case) -> AsyncIterator[Field]:
     try:
         yield field
     finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(10), suppress(PinfoldError):
+        with case.site.ending(), suppress(PinfoldError):
             await case.sh(case.dialect.remove(field.outside))
 
 

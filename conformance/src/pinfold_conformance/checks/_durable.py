@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import attrs
 
 from pinfold.checkpoint import CheckpointStore
@@ -167,7 +166,7 @@ async def durable(case: Case, **fields: Any) -> AsyncIterator[Durable]:
         try:
             yield Durable(box=box, store=store, runtime=runtime, provider=provider, ahead=ahead)
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(15):
+            with case.site.ending():
                 await box.delete()
                 await box.close()
                 for ref in provider.refs:

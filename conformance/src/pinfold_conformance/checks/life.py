@@ -65,7 +65,7 @@ async def cancelled_create(case: Case) -> None:
         with anyio.move_on_after(delay):
             instance = await case.site.lane.make(case.pinned, ctx)
             made += 1
-            with anyio.CancelScope(shield=True):
+            with case.site.ending():
                 await instance.destroy()
     ctx = attrs.evolve(case.site.context(), owner=Owner(store=store))
     for ref in await case.provider.list(Owner(store=store), ctx):
@@ -149,16 +149,9 @@ async def apart(case: Case) -> None:
 async def generation(case: Case) -> None:
     """Results carry the generation that the instance was made under."""
     for number in (1, 7):
-        ctx = case.site.context(generation=number)
-        with case.site.meter.call("create"):
-            inner = await case.site.lane.make(case.pinned, ctx)
-        instance = guarded(inner, case.site.meter)
-        try:
+        async with case.site.lent(generation=number) as instance:
             result = await instance.exec(ExecRequest(shell=case.dialect.out(b"x")))
             equal((result.generation, result.stdout), (number, b"x"), "generation and output")
-        finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(15):
-                await case.site.destroy(instance)
 
 
 @check("LC-5.empty", place=Place.OWN)

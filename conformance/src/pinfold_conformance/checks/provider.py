@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import anyio
 import attrs
 from packaging.specifiers import SpecifierSet
 
@@ -155,8 +154,7 @@ async def roots(case: Case) -> None:
     root = PurePosixPath("/pinfold-scratch")
     equal(roots_of(pinned.spec), (root,), "the roots of the spec")
     site = attrs.evolve(case.site, pinned=pinned)
-    instance = await site.make()
-    try:
+    async with site.lent() as instance:
         await instance.files.write(root / "deep" / "file", b"root")
         equal(await instance.files.read(root / "deep" / "file"), b"root", "a file in a root")
         with expect_raises(OutsideWorkspace, what="a write beside the root"):
@@ -170,9 +168,6 @@ async def roots(case: Case) -> None:
             equal(await instance.files.read(root / "deep" / "new"), b"2", "what it wrote there")
         scan = await instance.tree.scan()
         equal([entry.path for entry in scan.entries], [], "the tree, which roots are no part of")
-    finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(15):
-            await site.destroy(instance)
 
 
 def _with_root(case: Case, root: str) -> PinnedSpec:

@@ -353,8 +353,7 @@ async def other(case: Case) -> None:
         await case.files.remove(WORKSPACE / os.fsdecode(b"odd-\xff"))
     mine = await capture(case.instance)
     require(len(mine.entries) >= 8, f"the scan tells of {len(mine.entries)} names only")
-    there = await other_site.make()
-    try:
+    async with other_site.lent() as there:
         await there.tree.restore(plan(mine))
         theirs = await capture(there)
         equal(theirs.shape, mine.shape, f"the tree on {other_site.lane.name}")
@@ -363,9 +362,6 @@ async def other(case: Case) -> None:
         require("from there" in changed.shape, "a file written there is not scanned there")
         await case.instance.tree.restore(plan(changed))
         equal((await capture(case.instance)).shape, changed.shape, "the tree that came back")
-    finally:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(15):
-            await other_site.destroy(there)
 
 
 @check("CP-4.names-refused", needs={*NEEDS, "!non_utf8_names"}, place=Place.CLEAN)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import anyio
 import attrs
 
 from pinfold.errors import Lost, PinfoldError
@@ -45,7 +44,7 @@ class LifeMachine(Machine):
         self.all = []
 
     async def close(self) -> None:
-        with anyio.CancelScope(shield=True), anyio.move_on_after(30):
+        with self.case.site.ending():
             for one in self.all:
                 try:
                     await self.case.site.destroy(one.instance)
