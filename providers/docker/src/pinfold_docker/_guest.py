@@ -30,9 +30,16 @@ RUNTIME_DIRECTORY: Final = "/run/pinfold"
 #: The variables by which core's POSIX layer marks what it starts.
 COOKIES: Final = ("PINFOLD_TASK", "PINFOLD_EXEC")
 KILL: Final = 9
+#: Killing goes on until a pass finds nobody: what was forked during one is not in its list.
 SIGNAL: Final = """
-for e in /proc/[0-9]*/environ; do
-  if tr '\\0' '\\n' <"$e" | grep -qxFe "$2"; then p=${e%/environ}; kill -"$1" "${p#/proc/}"; fi
+again=1
+while [ "$again" ]; do
+  again=
+  for e in /proc/[0-9]*/environ; do
+    if tr '\\0' '\\n' <"$e" | grep -qxFe "$2"; then
+      p=${e%/environ}; kill -"$1" "${p#/proc/}"; if [ "$1" = 9 ]; then again=1; fi
+    fi
+  done
 done 2>/dev/null"""
 
 #: A runtime in Go raises its own soft limit to the hard one, and an exec sometimes inherits that
@@ -170,6 +177,16 @@ class DockerGuest(TerminalGuest):
             f"the engine refuses: {exc.message}", details={"container": self.container}
         )
 
+    async def begun(self, exec_id: str) -> None:
+        """Wait for an exec to have its process: its stream is there before; never raises."""
+        with anyio.move_on_after(EXIT_SECONDS, shield=True), suppress(PinfoldError):
+            pause = 0.002
+            facts = await self.engine.call("GET", "exec", exec_id, "json")
+            while facts.get("ExitCode") is None and not facts.get("Pid"):
+                await anyio.sleep(pause)
+                pause = min(pause * 2, 0.2)
+                facts = await self.engine.call("GET", "exec", exec_id, "json")
+
     async def exit_code(self, exec_id: str, *, broken: bool) -> int:
         """Return an exec's exit code once it has one that can be believed.
 
@@ -251,6 +268,7 @@ class DockerProcess(Process):
         """Signal all that carries the cookie: an engine itself can't signal an exec."""
         if self._cookie and not self._output.ended:
             self._given_up = number == KILL
+            await self._guest.begun(self._exec_id)
             await self._guest.run(SIGNAL, str(number), self._cookie)
 
     def was_cut(self) -> bool:
