@@ -63,7 +63,9 @@ async def capture(instance: GuardedInstance) -> Tree:
 
 def tree(items: Mapping[str, Any], *, mode: int = 0o644) -> Tree:
     """Return a tree made by hand: bytes are files, None a directory, text a link."""
-    entries, contents = [], {}
+    entries: list[Entry] = []
+    contents: dict[str, bytes] = {}
+    digests: dict[bytes, str] = {}  # large trees repeat themselves: what is equal is hashed once
     for path in sorted(
         items, key=lambda p: [s.encode("utf-8", "surrogateescape") for s in p.split("/")]
     ):
@@ -73,7 +75,9 @@ def tree(items: Mapping[str, Any], *, mode: int = 0o644) -> Tree:
         elif isinstance(value, str):
             entries.append(Entry(path=path, type=FileType.SYMLINK, mode=0o777, link=value))
         else:
-            digest = sha256(value).hexdigest()
+            if value not in digests:
+                digests[value] = sha256(value).hexdigest()
+            digest = digests[value]
             contents[digest] = value
             entries.append(
                 Entry(path=path, type=FileType.FILE, mode=mode, size=len(value), digest=digest)
