@@ -12,14 +12,19 @@ from pinfold.errors import Effect, OutcomeUnknown, Unavailable
 from pinfold.posix import equip
 from pinfold.provider import ExecRequest, InstanceRef
 from tests.core.posix.conftest import LocalInstance, until
-from tests.core.posix.guests import LocalGuest, end_all
+from tests.core.posix.guests import LocalGuest, busybox_root, end_all
 
 pytestmark = pytest.mark.anyio
 
-#: Nobody else's, so that only what is started here counts.
-USER = 64_123
+#: Nobody else's, another test process's neither, so that only what is started here counts.
+USER = 1_000_000_000 + os.getpid()
 LIMIT = 8
-AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+AS_USER = (
+    shutil.which("setpriv") or "setpriv",
+    f"--reuid={USER}",
+    f"--regid={USER}",
+    "--clear-groups",
+)
 
 
 @pytest.fixture
@@ -28,19 +33,30 @@ def anyio_backend() -> str:
 
 
 class LimitedGuest(LocalGuest):
-    prefix: tuple[str, ...] = ("prlimit", f"--nproc={LIMIT}:{LIMIT}", *AS_USER)
+    prefix: tuple[str, ...] = (
+        shutil.which("prlimit") or "prlimit",
+        f"--nproc={LIMIT}:{LIMIT}",
+        *AS_USER,
+    )
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.default_env = {"PATH": path}
 
 
-@pytest.fixture
-async def instance(anyio_backend, tmp_path):
+@pytest.fixture(params=["gnu", "busybox"])
+async def instance(request, anyio_backend, tmp_path):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("another user can be taken on only by root, with setpriv")
+    path = "/usr/bin:/bin"
+    if request.param == "busybox":
+        path = str(busybox_root(tmp_path / "root") / "bin")
     workspace = tmp_path / "w"
     workspace.mkdir()
     for folder in (tmp_path, *tmp_path.parents[:-2]):
         folder.chmod(folder.stat().st_mode | 0o011)
     os.chown(workspace, USER, USER)
-    kit = await equip(LimitedGuest(), root=PurePosixPath(workspace))
+    kit = await equip(LimitedGuest(path), root=PurePosixPath(workspace))
     yield LocalInstance(InstanceRef(provider="test", id="limited"), kit)
     end_all(str(tmp_path))
     shutil.rmtree(kit.control)
@@ -90,4 +106,23 @@ async def test_where_nothing_can_be_started_that_is_told_and_passes(instance, mo
         with pytest.raises(Unavailable):
             await instance.files.write("/workspace/f", b"x")
     assert [entry.path.name for entry in await instance.files.list("/workspace")] == []
+    assert await works(instance)
+
+
+@pytest.mark.parametrize("left", range(1, 5))
+async def test_a_command_that_is_said_to_have_ended_was_started(instance, left) -> None:
+    """EX-1: whoever stands between, a shell, time or setsid, may be the last to be started."""
+    async with taken(LIMIT - left):
+        try:
+            ended: int | Unavailable = (
+                await instance.exec(ExecRequest(argv=("touch", "ran")))
+            ).exit_code
+        except Unavailable as exc:
+            ended = exc
+    names = [entry.path.name for entry in await instance.files.list("/workspace")]
+    if isinstance(ended, int):
+        assert (ended, names) == (0, ["ran"])
+    else:
+        assert ended.effect is Effect.NONE or isinstance(ended, OutcomeUnknown)
+        assert names == []
     assert await works(instance)

@@ -1,18 +1,62 @@
 """An engine that answers, with the test images: `python -m tools.docker_engine pytest ...`."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import docker
 import pytest
 
 from pinfold_docker import DockerProvider
+from pinfold_docker._guest import DockerGuest
 from pinfold_docker._instance import DockerInstance
+from pinfold_docker._socket import EngineSocket
 from tests.providers.docker.support import BUSYBOX, DEBIAN, make, strays
 from tools import docker_engine, docker_images
 
 HOW = "run the tests by: python -m tools.docker_engine python -m pytest"
+
+
+def counted(patch: pytest.MonkeyPatch, kind: type, add: Callable[[Any], object]) -> None:
+    """Have every object of a class told, once it is made."""
+    honest = kind.__init__  # type: ignore[misc]
+
+    def made(self: Any, *args: Any, **settings: Any) -> None:
+        honest(self, *args, **settings)
+        add(self)
+
+    patch.setattr(kind, "__init__", made)
+
+
+@pytest.fixture(scope="session")
+def guests() -> Iterator[WeakSet[DockerGuest]]:
+    """All containers that anybody reaches."""
+    known: WeakSet[DockerGuest] = WeakSet()
+    with pytest.MonkeyPatch.context() as patch:
+        counted(patch, DockerGuest, known.add)
+        yield known
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_open(
+    guests: WeakSet[DockerGuest], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """What a test leaves open is told by that test: the collector would tell it in another one.
+
+    Whoever makes an instance detaches or destroys it, a test as well as pinfold. A sandbox that a
+    module's tests share may hold what it had to open anew.
+    """
+    shared = set(guests)
+    opened: list[EngineSocket] = []
+    counted(monkeypatch, EngineSocket, opened.append)
+    yield
+    theirs = [process._stream._socket for guest in shared for process in guest._open]
+    left = [one for one in opened if not one._closed and one not in theirs]
+    for one in left:
+        one.close()
+    assert left == [], "connections to the engine were left open"
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 
 from pinfold.errors import Effect, Lost, Unavailable, Unreachable
 from pinfold.provider import ExecRequest, TerminalSize
+from pinfold_docker import DockerProvider
 from pinfold_docker._guest import DockerGuest
 from tests.providers.docker.support import box as make_box
 from tests.providers.docker.support import eventually, sh, without_helper
@@ -75,8 +76,8 @@ async def test_argv_env_and_cwd_arrive(guest):
     assert out.decode("utf-8", "surrogateescape") == "|".join((*words, "x=y \udcfe", "/workspace|"))
 
 
-async def test_an_engine_is_asked_once_how_a_command_ended(provider, monkeypatch):
-    """It costs as much as a tenth of the exec; whoever waits a second time is told the same."""
+async def test_an_engine_is_not_asked_how_a_command_ended_that_has_told_it(provider, monkeypatch):
+    """It costs a tenth of the exec. A program of ours is waited for, and the engine asked once."""
     asked: list[str] = []
     honest = DockerGuest.exit_code
 
@@ -87,10 +88,41 @@ async def test_an_engine_is_asked_once_how_a_command_ended(provider, monkeypatch
     without_helper(monkeypatch)
     async with make_box(provider) as box:
         monkeypatch.setattr(DockerGuest, "exit_code", counted)
-        await box.exec(ExecRequest(argv=["sh", "-c", "exit 3"]))
+        result = await box.exec(ExecRequest(argv=["sh", "-c", "exit 3"]))
+        assert result.exit_code == 3
+        assert asked == []
         await box.files.write("/workspace/f", b"x")
         assert await box.files.read("/workspace/f") == b"x"
-    assert len(asked) == len(set(asked)) == 3
+    assert len(asked) == len(set(asked)) == 2
+
+
+async def test_what_a_probe_found_holds_for_fresh_containers_of_the_same_make(monkeypatch):
+    """A probe takes as long as an exec. What has run may have spoilt its tools: it is probed anew."""
+    started: list[str] = []
+    honest = DockerGuest.spawn
+
+    async def counted(self, argv, env, cwd):
+        started.append(argv[0])
+        return await honest(self, argv, env, cwd)
+
+    without_helper(monkeypatch)
+    monkeypatch.setattr(DockerGuest, "spawn", counted)
+    provider = DockerProvider()
+    async with make_box(provider) as first, make_box(provider) as second:
+        assert len(started) == 1
+        assert first.features == second.features
+        assert first.details == second.details
+        assert first.found.tools.control != second.found.tools.control
+        await second.files.write_many({"/workspace/a": b"a", "/workspace/b": b"b"})
+        found = await second.files.read_many(["/workspace/a", "/workspace/b"])  # uses our folder
+        assert found == [b"a", b"b"]
+        assert (await second.exec(ExecRequest(argv=("echo", "x")))).stdout == b"x\n"
+        async with make_box(provider, roots=("/more",)) as other:
+            assert other.found.layout.names == (PurePosixPath("/more"),)
+        before = len(started)
+        await second.pause()
+        await second.resume()
+        assert len(started) == before + 1
 
 
 async def test_a_program_that_the_runtime_cannot_start_is_no_result(guest):

@@ -15,3 +15,4 @@ from pinfold.posix._instance import PosixInstance as PosixInstance
 from pinfold.posix._instance import PosixTerminalInstance as PosixTerminalInstance
 from pinfold.posix._instance import equip as equip
 from pinfold.posix._layout import Layout as Layout
+from pinfold.posix._probe import Found as Found

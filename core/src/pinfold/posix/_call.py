@@ -39,6 +39,8 @@ _CLEAN_UP_SECONDS: Final = 2.0
 #: A program opens what it was asked for at once; a FIFO swapped in would hold it for ever.
 _OPEN_SECONDS: Final = 10.0
 _TROUBLE_BYTES: Final = 4096
+#: More than a status with the name of a signal takes.
+_LINE_BYTES: Final = 256
 
 #: Plain text in the C locale, names as they are, times in UTC.
 _ENV: Final = {"LC_ALL": "C", "TZ": "UTC0", "QUOTING_STYLE": "literal"}
@@ -90,6 +92,23 @@ class Boundary:
             if data.endswith(self.bytes[:length]):
                 return data[:-length], data[-length:], None
         return data, b"", None
+
+    def split_line(self, data: bytes) -> tuple[bytes, bytes, bytes | None]:
+        """Do as `split` where the boundary begins a line of ours.
+
+        Returns:
+            What surely comes before it; what may be its beginning, or comes after the line; and the
+            rest of the line, None when it is not there or not whole.
+        """
+        before, pending, after = self.split(data)
+        if after is None:
+            return before, pending, None
+        line, newline, rest = after.partition(b"\n")
+        if newline:
+            return before, rest, line
+        if len(after) > _LINE_BYTES:  # a forgery
+            return data, b"", None
+        return before, data[len(before) :], None
 
 
 class Shell:

@@ -51,6 +51,8 @@ class _Output:
         self.steps = 0
         self.busy = False
         self.complete = False
+        #: What stands behind the boundary, on its line.
+        self.status = b""
         self.ended = anyio.Event()
 
     async def pump(
@@ -62,10 +64,10 @@ class _Output:
                 chunk = await stream.receive(CHUNK)
                 self.steps += 1
                 if boundary is not None and not self.complete:
-                    chunk, pending, after = boundary.split(pending + chunk)
-                    self.complete = after is not None
-                    if to_the_end and after:
-                        chunk += after
+                    chunk, pending, line = boundary.split_line(pending + chunk)
+                    if line is not None:
+                        self.complete, self.status = True, line
+                        chunk, pending = chunk + pending if to_the_end else chunk, b""
                 await self._take(chunk)
         except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._take(pending)
@@ -208,10 +210,9 @@ class _Run:
             if self.timed_out:
                 over = True
                 return Outcome(exit_code=_TIMED_OUT)
-            complete = self.out.complete and self.err.complete
-            outcome = await running.outcome(complete=complete)
+            outcome = await running.outcome(self.out.status if self._complete else b"")
             over = True
-            if not complete:
+            if not self._complete:
                 raise OutcomeUnknown(
                     f"the end of the output was lost; the command ended with {outcome.exit_code}",
                     hint="look what it has done before it is run again",
@@ -270,6 +271,11 @@ class _Run:
             tasks.cancel_scope.cancel()
 
     async def _finish(self, running: Running) -> None:
+        if self._background and running.process.distant:
+            await self.out.ended.wait()
+            await self.err.ended.wait()
+            if self._complete:
+                return
         await running.process.wait()
         if not self._background:
             await self.out.ended.wait()
@@ -288,6 +294,10 @@ class _Run:
             idle = not (self.out.busy or self.err.busy)
             if idle and steps == self.out.steps + self.err.steps:
                 return
+
+    @property
+    def _complete(self) -> bool:
+        return self.out.complete and self.err.complete
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

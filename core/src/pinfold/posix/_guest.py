@@ -29,11 +29,15 @@ class Process(ABC):
             end-of-file.
         stdout: raises `anyio.EndOfStream` when all that hold the other end are gone.
         stderr: likewise.
+        distant: `wait` takes a round trip or more, and is left out where a shell of ours has told
+            how a command ended: that shell then ends by itself, perhaps a moment after `aclose`.
+            The streams end soon after the process, whoever holds them.
     """
 
     stdin: ByteSendStream
     stdout: ByteReceiveStream
     stderr: ByteReceiveStream
+    distant: bool = False
 
     @abstractmethod
     async def wait(self) -> int:

@@ -17,7 +17,7 @@ from pinfold.posix._files import ShellFiles
 from pinfold.posix._gate import Gate
 from pinfold.posix._guest import Guest, SupervisingGuest, TerminalGuest
 from pinfold.posix._layout import Layout
-from pinfold.posix._probe import Tools, probe
+from pinfold.posix._probe import Found, probe
 from pinfold.posix._resident import FOLDERS, NoHelper, Resident
 from pinfold.posix._restore import Restorer
 from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
@@ -74,8 +74,9 @@ class Equipment:
         details: what the target lacks.
         mark: the beginning of every cookie.
         shell_path: the target's shell.
-        control: our private directory in the target, or `` where there is none.
         resident: the helper that carries all of it, or None; to be closed with the instance.
+        found: what a probe found, for `equip` in targets that are made in the same way; None where
+            none was needed.
     """
 
     guest: Guest
@@ -88,8 +89,13 @@ class Equipment:
     details: Details
     mark: str
     shell_path: str
-    control: str
     resident: Resident | None = None
+    found: Found | None = None
+
+    @property
+    def control(self) -> str:
+        """Our private directory in the target, or `` where there is none."""
+        return "" if self.found is None else self.found.tools.control
 
 
 async def equip(
@@ -108,6 +114,7 @@ async def equip(
     helper: Literal["auto", "required", "never"] = "never",
     owns_processes: bool = False,
     helper_folders: Sequence[str] = FOLDERS,
+    found: Found | None = None,
 ) -> Equipment:
     """Make of a guest what an instance needs.
 
@@ -132,6 +139,8 @@ async def equip(
         owns_processes: all processes that start in the target are of this instance, so that all
             are ended before a helper that was killed is started again.
         helper_folders: where the helper may be put, the best first.
+        found: what a probe found in a target that was made in the same way, fresh as this one:
+            it is not probed again.
 
     Raises:
         NotFound: the workspace or a writable root isn't there.
@@ -141,7 +150,6 @@ async def equip(
     """
     mark = hashlib.sha256((identity or secrets.token_hex(16)).encode()).hexdigest()[:16]
     gate = gate or Gate()
-    tools: Tools | None = None
     resident: Resident | None = None
     lacks: tuple[str, ...] = ()
     if helper != "never":
@@ -167,14 +175,21 @@ async def equip(
             guest, files, tree = resident.guest, resident.files, resident.tree
             lacks = resident.lacks
     if resident is not None:
+        found = None
         layout = Layout(
             root=resident.physical[0],
             writable_roots=tuple(zip(writable_roots, resident.physical[1:], strict=True)),
         )
     elif isinstance(guest, SupervisingGuest) and files is not None and tree is not None:
+        found = None
         layout = Layout(root=root, writable_roots=tuple((path, path) for path in writable_roots))
     else:
-        layout, tools = await probe(Shell(guest, shell_path), root, writable_roots)
+        if found is None:
+            found = await probe(Shell(guest, shell_path), root, writable_roots)
+        else:
+            found = found.elsewhere()
+        layout = found.layout
+    tools = None if found is None else found.tools
     inner = Shell(guest, shell_path, roots=layout.encoded)
     supervisor: Supervisor
     if isinstance(guest, SupervisingGuest):
@@ -222,8 +237,8 @@ async def equip(
         ),
         mark=mark,
         shell_path=shell_path,
-        control="" if tools is None else tools.control,
         resident=resident,
+        found=found,
     )
 
 

@@ -13,7 +13,7 @@ from pinfold.errors import NotFound, Unavailable
 from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._layout import Layout
 
-__all__ = ["Tools", "probe"]
+__all__ = ["Found", "Tools", "probe"]
 
 #: Without one of these nothing works as the contract says.
 _NEEDED: Final = {
@@ -51,7 +51,8 @@ class Tools:
     """What a target has.
 
     Attributes:
-        control: a private directory of ours in the target, outside the workspace.
+        control: a private directory of ours in the target, outside the workspace; whoever uses it
+            makes it, should it not be there.
         witness: how a death by a signal is told: `jobs`, `time`, or `` for not at all.
         setsid: a command gets a session of its own.
         find_printf: find has -printf (GNU).
@@ -81,9 +82,26 @@ class Tools:
     lacks: tuple[str, ...] = ()
 
 
+@attrs.frozen
+class Found:
+    """What a probe found: true as well of every fresh target that is made in the same way."""
+
+    layout: Layout
+    tools: Tools
+
+    def elsewhere(self) -> Found:
+        """Return it for another target, in which our directory has a name of its own."""
+        folder = PurePosixPath(self.tools.control).parent / _control_name()
+        return Found(self.layout, attrs.evolve(self.tools, control=str(folder)))
+
+
+def _control_name() -> str:
+    return f".pinfold-{secrets.token_hex(8)}"
+
+
 async def probe(
     shell: Shell, root: PurePosixPath, writable_roots: Sequence[PurePosixPath] = ()
-) -> tuple[Layout, Tools]:
+) -> Found:
     """Find out what a target has, and where the workspace really is.
 
     Raises:
@@ -92,9 +110,7 @@ async def probe(
     """
     places = (root, *writable_roots)
     try:
-        said = await shell.call(
-            "probe", args=(f".pinfold-{secrets.token_hex(8)}", *(str(place) for place in places))
-        )
+        said = await shell.call("probe", args=(_control_name(), *(str(place) for place in places)))
     except ProgramFailed as exc:
         raise Unavailable(f"the target's shell can't be used: {exc}") from None
     text = said.decode("utf-8", "surrogateescape")
@@ -124,7 +140,7 @@ async def probe(
         costs.append("setsid: a command that kills its own group ends what watches it, too")
     real = [PurePosixPath(place) for place in facts["root"]]
     layout = Layout(root=real[0], writable_roots=tuple(zip(writable_roots, real[1:], strict=True)))
-    return layout, Tools(
+    tools = Tools(
         control=facts["control"][0],
         witness=witness,
         setsid="setsid" in has,
@@ -139,3 +155,4 @@ async def probe(
         find="find" not in lacks,
         lacks=tuple(costs),
     )
+    return Found(layout, tools)

@@ -34,8 +34,11 @@ __all__ = [
 #: The variable that marks every process of a command.
 COOKIE = "PINFOLD_EXEC"
 
-#: Exit codes up to this say what they say; above, a signal may stand behind them.
-_PLAIN: Final = 127
+#: How variables of ours begin; a request has none of them (EX-12).
+_OURS: Final = "PINFOLD_"
+
+#: The highest exit code that there is.
+_LAST: Final = 255
 
 #: What a guest's way to start a program says of one that can't be started.
 _NO_SHELL: Final = (126, 127)
@@ -85,11 +88,11 @@ class Running(ABC):
     boundary: Boundary | None = None
 
     @abstractmethod
-    async def outcome(self, *, complete: bool) -> Outcome:
-        """Return how it ended, once `process.wait` has returned.
+    async def outcome(self, status: bytes) -> Outcome:
+        """Return how it ended, once `process.wait` has returned or both streams have told.
 
         Args:
-            complete: the boundary was seen on both streams.
+            status: what stood behind the boundary; nothing where it was not seen on both streams.
 
         Raises:
             NotFound, NotADirectory, OutsideWorkspace: the cwd; it was not started.
@@ -164,14 +167,13 @@ class _Watched(Running):
         self._cwd = cwd
         self._owner = owner
 
-    async def outcome(self, *, complete: bool) -> Outcome:
+    async def outcome(self, status: bytes) -> Outcome:
+        if status:
+            return _outcome(status)
         code = await self.process.wait()
-        if complete and 0 <= code <= _PLAIN:
-            return Outcome(exit_code=code)
         said = await self._owner.look(self)
         if "done" in said:
-            number, _, signal = said["done"].partition(" ")
-            return _outcome(int(number), signal)
+            return _outcome(said["done"].encode())
         if "failed" in said:
             raise Unavailable(
                 "the target can't start another process",
@@ -202,9 +204,19 @@ class _Watched(Running):
         self._owner.free(self)
 
 
-def _outcome(code: int, signal: str) -> Outcome:
+def _outcome(status: bytes) -> Outcome:
+    """Read `CODE SIGNAL`; a command that knows the boundary may have forged it."""
+    code, _, signal = status.decode("utf-8", "replace").partition(" ")
     number = signal_number(signal)
-    return Outcome(exit_code=code if number is None else 128 + number, signal=number)
+    whole = int(code) if code.isascii() and code.isdecimal() else -1
+    if number is not None:
+        whole = 128 + number
+    if not 0 <= whole <= _LAST:
+        raise OutcomeUnknown(
+            f"what watched the command says {status!r} of its end",
+            hint="look what it has done before it is run again",
+        )
+    return Outcome(exit_code=whole, signal=number)
 
 
 class ShellSupervisor(Supervisor):
@@ -228,6 +240,14 @@ class ShellSupervisor(Supervisor):
         boundary = Boundary()
         number = next(n for n in itertools.count() if n not in self._slots)
         slot = f"{self._tools.control}/{number}"
+        # Ours do no harm to the shell, and are given to it: that saves starting env for them.
+        ours = {name: value for name, value in command.env.items() if name.startswith(_OURS)}
+        env = [f"{name}={value}" for name, value in command.env.items() if name not in ours]
+        starter = ["setsid"] if self._tools.setsid else []
+        if self._tools.witness == "jobs":
+            starter.append("env --default-signal")
+        elif env or not starter:
+            starter.append("env")
         argv = command.argv
         if argv[0] == "-" or "=" in argv[0]:  # env would take it for something else
             argv = [self._shell.path, "-c", 'exec "$@"', "sh", *argv]
@@ -236,15 +256,15 @@ class ShellSupervisor(Supervisor):
             str(command.cwd),
             "1" if command.has_stdin else "",
             self._tools.witness,
-            "setsid" if self._tools.setsid else "",
-            *(f"{name}={value}" for name, value in command.env.items()),
+            " ".join(starter),
+            *env,
             *argv,
         )
         self._slots.add(number)
         try:
             process = await self._shell.guest.spawn(
                 self._shell.argv(boundary, ("supervise",), *args),
-                {COOKIE: command.cookie},
+                {**ours, COOKIE: command.cookie},
                 PurePosixPath("/"),
             )
         except BaseException:
@@ -292,13 +312,9 @@ class _Direct(Running):
         self.process = process
         self.command = process
 
-    async def outcome(self, *, complete: bool) -> Outcome:
-        status = await self.process.wait()
-        return (
-            Outcome(exit_code=status)
-            if status >= 0
-            else Outcome(exit_code=128 - status, signal=-status)
-        )
+    async def outcome(self, status: bytes) -> Outcome:
+        code = await self.process.wait()
+        return Outcome(exit_code=code) if code >= 0 else Outcome(exit_code=128 - code, signal=-code)
 
 
 class GuestSupervisor(Supervisor):

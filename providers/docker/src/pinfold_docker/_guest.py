@@ -238,6 +238,8 @@ class DockerProcess(Process):
         stderr: likewise.
     """
 
+    distant = True
+
     def __init__(self, guest: DockerGuest, exec_id: str, stream: Hijacked, cookie: str) -> None:
         self._guest = guest
         self._exec_id = exec_id

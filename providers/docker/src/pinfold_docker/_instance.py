@@ -21,7 +21,7 @@ from pinfold.errors import (
     Unavailable,
     Unreachable,
 )
-from pinfold.posix import Equipment, PosixTerminalInstance
+from pinfold.posix import Equipment, Found, PosixTerminalInstance
 from pinfold.provider import (
     Endpoint,
     ExecRequest,
@@ -132,6 +132,11 @@ class DockerInstance(Instance, Pausable, Terminals):
             lacks = (*self._lacks, *inner.details.lacks)
             self.details = attrs.evolve(inner.details, lacks=lacks)
         return True
+
+    @property
+    def found(self) -> Found | None:
+        """What was found in it when it was equipped."""
+        return None if self._inner is None else self._inner.equipment.found
 
     @property
     def _helper_counts(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Final
@@ -16,7 +17,7 @@ from pinfold.errors import (
     Unavailable,
     Unreachable,
 )
-from pinfold.posix import Equipment, equip
+from pinfold.posix import Equipment, Found, equip
 from pinfold.provider import (
     Availability,
     Context,
@@ -52,6 +53,8 @@ CLEAN_UP_SECONDS: Final = 20.0
 #: A create that was cancelled is waited for, so that what it made is known and removed.
 EFFECT_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 15.0
+#: More kinds of containers than one controller makes.
+FOUND_KEPT: Final = 256
 
 
 class Maker:
@@ -60,6 +63,8 @@ class Maker:
     def __init__(self) -> None:
         self._engines = Engines()
         self._seeder = Seeder()
+        #: What probes found in containers, by all that they were made of.
+        self._found: dict[str, Found] = {}
 
     async def probe(self) -> Availability:
         """Ask the local engine."""
@@ -119,10 +124,14 @@ class Maker:
         ref = self._ref(name, spec, ctx.owner.sandbox)
         await ctx.register(ref)
         try:
-            await self._make(engine, name, pinned, ctx, facts)
-            instance = self._instance(engine, ref, pinned, ctx, facts)
+            made_of = await self._make(engine, name, pinned, ctx, facts)
+            instance = self._instance(engine, ref, pinned, ctx, facts, self._found.get(made_of))
             if not await instance.refresh():
                 raise await why_stopped(engine, name, options_of(spec).image)
+            if instance.found is not None:
+                self._found[made_of] = instance.found
+                if len(self._found) > FOUND_KEPT:
+                    del self._found[next(iter(self._found))]
         except BaseException as exc:
             with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True), suppress(PinfoldError):
                 await self.destroy(ref, ctx)
@@ -138,8 +147,8 @@ class Maker:
         pinned: PinnedSpec,
         ctx: Context,
         facts: dict[str, Any],
-    ) -> None:
-        """Make the container and its volume, and start it."""
+    ) -> str:
+        """Make the container and its volume, and start it; return all that it was made of."""
         spec, options = pinned.spec, options_of(pinned.spec)
         image = Image(
             id=str(pinned.pins["image_id"]), digest=str(pinned.pins.get("image_digest", ""))
@@ -185,6 +194,7 @@ class Maker:
                 )
                 await _both(start, lambda: self._seeder.clear(engine, name))
         await anyio.lowlevel.checkpoint()
+        return _made_of(config, facts)
 
     async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> DockerInstance:
         """Take a container up again."""
@@ -224,11 +234,14 @@ class Maker:
         pinned: PinnedSpec,
         ctx: Context,
         facts: dict[str, Any],
+        found: Found | None = None,
     ) -> DockerInstance:
         ulimits = {limit.name: limit.soft for limit in options_of(pinned.spec).ulimits}
         guest = DockerGuest(engine, ref.id, open_files=ulimits.get("nofile"))
 
         async def outfit() -> Equipment:
+            nonlocal found
+            known, found = found, None  # true of a fresh container alone
             return await equip(
                 guest,
                 root=WORKSPACE,
@@ -241,6 +254,7 @@ class Maker:
                 helper="auto",
                 owns_processes=True,
                 helper_folders=(RUNTIME_DIRECTORY, "/tmp"),  # noqa: S108 - the container's
+                found=known,
             )
 
         async def remove() -> None:
@@ -307,6 +321,13 @@ class Maker:
         if ctx is None:
             return self._engines.known(connection)
         return self._engines.use(await ctx.connect(connection))
+
+
+def _made_of(config: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return what containers have in common that are alike for a probe."""
+    host = {**config["HostConfig"], "Mounts": None}  # of the workspace, which no probe looks at
+    text = json.dumps({**config, "Labels": None, "HostConfig": host})
+    return f"{facts.get('ID')} {facts.get('KernelVersion')} {text}"
 
 
 async def _both(

@@ -14,6 +14,7 @@ elif [ -f "./$name" ]; then
     chmod "$3" /proc/self/fd/5 || fail failed
   else
     # It can't be read, so it is held by a hard link, which follows none, out of the others' way.
+    room "$4"
     ln -- "./$name" "$4" && [ ! -L "$4" ] && chmod "$3" "$4" || {
       rm -f -- "$4"
       fail failed

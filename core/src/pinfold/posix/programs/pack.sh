@@ -9,6 +9,7 @@ fail() {
 }
 clock=$1
 shift
+room "$clock"
 printf 'ok\n'
 while [ $# -gt 0 ]; do
   (

@@ -15,6 +15,11 @@ finish() {
   exit 0
 }
 
+# room FILE: make the directory of ours that a file is to lie in, should it not be there (any more).
+room() {
+  [ -d "${1%/*}" ] || mkdir -p -m 700 -- "${1%/*}"
+}
+
 # inside PATH: it is a root, or lies in one.
 inside() {
   known=$roots

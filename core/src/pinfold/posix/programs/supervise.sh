@@ -1,14 +1,15 @@
 # Runs one command and says what became of it. $1 the slot (a file of ours), $2 the cwd, $3 whether
-# there is a stdin, $4 how a signal's death is witnessed, $5 `setsid` where it exists; then
-# NAME=VALUE..., the program and its arguments, for env.
+# there is a stdin, $4 how a signal's death is witnessed, $5 what starts the command: words of setsid
+# and env; then NAME=VALUE... where env is among them, the program and its arguments.
 #
-# The status goes where no command writes: to the exit code, and to the slot. The boundary on both
-# streams only says where the command's own output ends: a child may hold them for longer.
-slot=$1 cwd=$2 witness=$4 session=$5
+# A line that begins with the boundary ends the command's own output on both streams, for a child may
+# hold them for longer; the rest of the line is the status. Until it has been read the status lies in
+# the slot, for those who lose the streams.
+slot=$1 cwd=$2 witness=$4 starter=$5
 exec 3>&1 4>&2
 if [ "$3" ]; then exec 5<&0 </dev/null; else exec 5</dev/null </dev/null; fi
 shift 5
-[ -d "${slot%/*}" ] || mkdir -p -m 700 -- "${slot%/*}"
+room "$slot"
 command exec 2>"$slot" || exec 2>/dev/null
 say() { printf '%s %s %s %s\n' "$tail" "$1" "$2" "${3-}" >&2; }
 trap 'say failed $?' EXIT
@@ -21,7 +22,7 @@ unset PWD OLDPWD SHLVL
 mark() {
   # A command may have left the pipe non-blocking and full.
   tries=0
-  until printf '%s%s' "$head" "$tail"; do
+  until printf '%s%s%s %s\n' "$head" "$tail" "$code" "$signal"; do
     tries=$((tries + 1))
     [ $tries -le 100 ] || return
     sleep 0.1
@@ -46,7 +47,7 @@ case $witness in
     # A handler: a command that signals its group must not end us. Children get the default back.
     trap : HUP INT QUIT USR1 USR2 ALRM TERM
     say started # before it can end us
-    $session env --default-signal -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
+    $starter -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&- &
     exec 5<&-
     while :; do
       wait
@@ -65,9 +66,12 @@ case $witness in
   time)
     trap : HUP INT QUIT USR1 USR2 ALRM TERM
     say started
-    command time -o "$slot.time" -f '' $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
+    command time -o "$slot.time" -f '' $starter -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
     code=$?
-    [ "$code" -le 128 ] || [ -s "$slot.time" ] || { seen= && outlive; }
+    [ -s "$slot.time" ] || {
+      [ "$code" -gt 128 ] || exit 125 # it could not start the command
+      seen= && outlive
+    }
     read -r a b c d number <"$slot.time"
     case "$a $b $c $d" in
       'Command terminated by signal') code=$((128 + number)) signal=$number ;;
@@ -76,7 +80,7 @@ case $witness in
   *)
     trap : HUP INT QUIT USR1 USR2 ALRM TERM
     say started
-    $session env -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
+    $starter -- "$@" <&5 5<&- >&3 3>&- 2>&4 4>&-
     code=$?
     ;;
 esac
