@@ -69,7 +69,8 @@ $(PEERS)/.ready: bench/requirements.txt $(READY)
 	$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation $(DISTS:%=-e %)
 	@touch $@
 
-bench: $(PEERS)/.ready system  ## ratios against the raw floor and peers, as JSON
+bench: $(PEERS)/.ready  ## ratios against the raw floor and peers, as JSON
+	@tools/setup-system bench
 	$(ENGINE) $(PEERS)/bin/python -m bench
 
 docs: venv system  ## makes the docs' table of what survives what, and runs every code block

@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 CHUNK: Final = 65536
+#: What a stdin is given at once: whoever splits it further does it where it costs less.
+_SENT_BYTES: Final = 1024 * 1024
 #: Marks our own programs, as the cookie marks commands.
 TASK: Final = "PINFOLD_TASK"
 
@@ -302,9 +304,9 @@ async def feed(stdin: ByteSendStream, chunks: AsyncIterable[bytes] | None) -> No
         if chunks is not None:
             async with iterating(chunks):
                 async for chunk in chunks:
-                    for start in range(0, len(chunk), CHUNK):
+                    for start in range(0, len(chunk), _SENT_BYTES):
                         try:
-                            await stdin.send(chunk[start : start + CHUNK])
+                            await stdin.send(chunk[start : start + _SENT_BYTES])
                         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                             return
     finally:

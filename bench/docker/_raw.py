@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO
 
 from tools import docker_engine
 
@@ -39,9 +39,16 @@ class RawEngine:
             frames = frames[8 + size :]
         return output
 
-    def run(self, container: str, argv: list[str], take: Callable[[bytes], object]) -> None:
+    def run(
+        self,
+        container: str,
+        argv: list[str],
+        take: Callable[[bytes], object],
+        stdin: BinaryIO | None = None,
+    ) -> None:
         """Run a command; what comes is passed on as it comes: the head, and frames."""
         config = {"AttachStdout": True, "AttachStderr": True, "Cmd": argv}
+        config |= {"AttachStdin": stdin is not None}
         exec_id = self.call("POST", f"/containers/{container}/exec", config)["Id"]
         body = b'{"Detach": false, "Tty": false}'
         with socket.socket(socket.AF_UNIX) as stream:
@@ -51,6 +58,10 @@ class RawEngine:
                 b"Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: %d\r\n\r\n%b"
                 % (exec_id.encode(), len(body), body)
             )
+            if stdin is not None:
+                take(stream.recv(256 * 1024))  # the head: from now on the stream is the command's
+                stream.sendfile(stdin)
+                stream.shutdown(socket.SHUT_WR)
             while piece := stream.recv(256 * 1024):
                 take(piece)
         facts = self.call("GET", f"/exec/{exec_id}/json")

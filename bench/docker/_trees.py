@@ -1,0 +1,113 @@
+"""A tree of many small files, up and down."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import shutil
+import subprocess
+import tarfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bench.docker._bench import Bench
+from bench.harness import Way, compare
+from pinfold.provider import FileType, TreeItem
+from pinfold_docker._instance import DockerInstance
+
+__all__ = ["trees"]
+
+FILES = 5000
+#: One of the two ways of a transfer.
+Move = Callable[[DockerInstance], Coroutine[Any, Any, None]]
+
+
+def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
+    tree = folder / "tree"
+    for number in range(FILES):
+        place = tree / f"d{number % 50}" / f"f{number}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(secrets.token_bytes(4096))
+
+    async def one(data: bytes) -> AsyncIterator[bytes]:
+        yield data
+
+    async def items() -> AsyncIterator[TreeItem]:
+        for path in [tree, *sorted(tree.rglob("*"))]:
+            inner = PurePosixPath(path.relative_to(tree))
+            if path.is_dir():
+                yield TreeItem(path=inner, type=FileType.DIRECTORY, mode=0o755)
+            else:
+                data = path.read_bytes()
+                yield TreeItem(
+                    path=inner, type=FileType.FILE, mode=0o644, size=len(data), chunks=one(data)
+                )
+
+    async def up(box: DockerInstance) -> None:
+        await box.files.upload_tree("/workspace/tree", items())
+
+    async def down(box: DockerInstance) -> None:
+        target = folder / "down"
+        shutil.rmtree(target, ignore_errors=True)
+        async for item in box.files.download_tree("/workspace/tree"):
+            place = target / item.path
+            if item.type is FileType.DIRECTORY:
+                place.mkdir(parents=True, exist_ok=True)
+            elif item.chunks is not None:
+                place.write_bytes(b"".join([piece async for piece in item.chunks]))
+
+    with bench.box(helper=False) as shell, bench.box(helper=True) as helped:
+        prefix = ["docker", "--host", bench.host, "exec", "-i", shell.ref.id, "tar", "-C"]
+
+        def tar_up() -> None:
+            stream = io.BytesIO()
+            with tarfile.open(fileobj=stream, mode="w") as tar:
+                tar.add(tree, "piped")
+            subprocess.run([*prefix, "/workspace", "-xf", "-"], input=stream.getvalue(), check=True)
+
+        def tar_down() -> None:
+            target = folder / "piped"
+            shutil.rmtree(target, ignore_errors=True)
+            done = subprocess.run(
+                [*prefix, "/workspace", "-cf", "-", "piped"], check=True, capture_output=True
+            )
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+                tar.extractall(target, filter="data")
+
+        def ours(what: Move) -> list[Way]:
+            return [
+                Way(name=row, run=lambda box=box: bench.portal.call(what, box), limit=1.3)  # type: ignore[misc]
+                for row, box in (
+                    ("pinfold, shell path", shell),
+                    ("pinfold, resident helper", helped),
+                )
+            ]
+
+        title = f"{FILES} files of 4 KiB"
+        yield compare(f"{title}, up", [Way(name="tar pipe", run=tar_up), *ours(up)], rounds=3)
+        yield compare(f"{title}, down", [Way(name="tar pipe", run=tar_down), *ours(down)], rounds=3)
+        yield from beside_cp(bench, folder, shell.ref.id, helped, up, down)
+
+
+def beside_cp(
+    bench: Bench, folder: Path, container: str, helped: DockerInstance, up: Move, down: Move
+) -> Iterator[dict[str, Any]]:
+    def copied_up() -> None:
+        bench.cli("cp", f"{folder / 'tree'}/.", f"{container}:/workspace/tree")
+
+    def copied_down() -> None:
+        shutil.rmtree(folder / "copied-tree", ignore_errors=True)
+        bench.cli("cp", f"{container}:/workspace/tree", str(folder / "copied-tree"))
+
+    def helper(what: Move, limit: float) -> Way:
+        return Way(
+            name="pinfold, resident helper",
+            run=lambda: bench.portal.call(what, helped),
+            limit=limit,
+        )
+
+    title = f"{FILES} files of 4 KiB"
+    cp_up, cp_down = (Way(name="docker cp", run=run) for run in (copied_up, copied_down))
+    yield compare(f"{title}, up beside docker cp", [cp_up, helper(up, 0.8)], rounds=3)
+    yield compare(f"{title}, down beside docker cp", [cp_down, helper(down, 1.0)], rounds=3)
