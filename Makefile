@@ -80,8 +80,8 @@ docs: venv system  ## makes the docs' table of what survives what, and runs ever
 nightly: venv system  ## all tests, the long ones too, with far more examples
 	$(BIN)/python -m tools.docker_newer fetch
 	$(BIN)/python -m tools.docker_newer $(BIN)/python -m pytest -m "" -k "not large_profiles" \
-		tests/providers/docker
-	HYPOTHESIS_PROFILE=nightly $(call all-tests,-m "")
+		tests/providers/docker; code=$$?; \
+	HYPOTHESIS_PROFILE=nightly $(call all-tests,-m "") && exit $$code
 
 lock: venv  ## compiles requirements.in; UPGRADE=--upgrade takes the newest of everything
 	$(BIN)/uv pip compile requirements.in --output-file requirements.txt --quiet $(UPGRADE) \
