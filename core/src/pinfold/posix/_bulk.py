@@ -11,13 +11,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 import attrs
 
 from pinfold._tasks import iterating
 from pinfold.posix._call import CHUNK, ProgramFailed, Shell
-from pinfold.posix._layout import Place, temporary
+from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat
 from pinfold.posix._tar import END, Reader, folder, header, padding
@@ -39,7 +39,7 @@ _HELD_BYTES: Final = 8 * 1024 * 1024
 #: Bytes of arguments in one round trip; a transport may pass all of them as one string.
 _BATCH_BYTES: Final = 64 * 1024
 
-Kind = Literal["unlink", "purge", "mkdir", "link", "chmod", "files"]
+Kind = Literal["unlink", "purge", "mkdir", "link", "chmod", "files", "contents"]
 
 
 @attrs.frozen
@@ -60,7 +60,9 @@ class Group:
 class Operation:
     """One thing to be done to names in a directory, as `apply.sh` takes it.
 
-    `extra` is the text of a link, the octal mode for chmod, the staged group's number for files.
+    `extra` is the text of a link, the octal mode for chmod, the staged group's number for files and
+    contents. `files` replace what is there; `contents` take on its mode, and what is there and no
+    file is left to the caller.
     """
 
     kind: Kind
@@ -94,7 +96,12 @@ class Failure:
     why: ProgramFailed
 
 
-_Item = TypeVar("_Item", Group, Operation)
+class _HasArgs(Protocol):
+    @property
+    def args(self) -> tuple[str, ...]: ...
+
+
+_Item = TypeVar("_Item", bound=_HasArgs)
 
 
 def groups(items: Iterable[tuple[int, str, str]]) -> Iterator[Group]:
@@ -117,6 +124,8 @@ def _group(directory: str, members: Sequence[tuple[int, str]]) -> Group:
 
 
 def _length(text: str) -> int:
+    if text.isascii():
+        return len(text) + 1
     return len(text.encode("utf-8", "surrogateescape")) + 1
 
 
@@ -149,7 +158,7 @@ def batched_names(names: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _flat(items: Iterable[Group | Operation]) -> tuple[str, ...]:
+def _flat(items: Iterable[_HasArgs]) -> tuple[str, ...]:
     return tuple(arg for item in items for arg in item.args)
 
 
@@ -206,8 +215,9 @@ class Bulk:
             run, fitting = fitting[:count], fitting[count:]
             numbered = ((at, directory, name) for at, (directory, name, _) in run)
             for batch in batched(groups(numbered)):
-                clock = f"{self._tools.control}/{temporary()}"
-                stream = self._shell.stream("paths", "pack", args=(clock, *_flat(batch)))
+                stream = self._shell.stream(
+                    "paths", "pack", args=(self._tools.tar_blocks, *_flat(batch))
+                )
                 async with aclosing(stream):
                     reader = Reader(stream)
                     for group in batch:
@@ -223,7 +233,6 @@ class Bulk:
         *,
         times: bool = False,
         staged: str = "",
-        keep: bool = False,
         clean: bool = False,
     ) -> list[Failure]:
         """Do many things, in order.
@@ -234,7 +243,6 @@ class Bulk:
             contents: unpacked into the staged directory first, each below its group's number.
             times: they keep their times.
             staged: the staged directory's name.
-            keep: a file that is replaced passes on its mode; what is no file is left to the caller.
             clean: the staged directory is removed in the end.
 
         Returns:
@@ -247,7 +255,6 @@ class Bulk:
         flags = (
             ("p" if times else "m") if contents else "",
             "1" if clean else "",
-            "1" if keep else "",
             "1" if self._tools.rm_by_descriptor else "",
         )
         answer = await self._shell.ask(
@@ -294,15 +301,8 @@ class Bulk:
 
 async def _unpacked(reader: Reader, group: Group, largest: int) -> list[tuple[int, bytes]]:
     """Read one directory's archive; nothing of it counts unless the directory stayed as it was."""
-    places = dict(zip(group.names, group.at, strict=True))
-    before, now = await reader.line(), await reader.line()
-    held = []
-    while member := await reader.member():
-        at = places.pop(member.name, None) if member.regular else None
-        if at is None or member.size > largest:
-            await reader.skip(member.size)
-        else:
-            held.append((at, await reader.content(member.size)))
+    now, before = await reader.line(), await reader.line()
+    held = await reader.files(dict(zip(group.names, group.at, strict=True)), largest)
     after = await reader.line()
     return held if before == after and (before or "") < (now or "") else []
 

@@ -90,9 +90,11 @@ class Boundary:
         before, found, after = data.partition(self.bytes)
         if found:
             return before, b"", after
-        for length in range(min(len(self.bytes) - 1, len(data)), 0, -1):
-            if data.endswith(self.bytes[:length]):
-                return data[:-length], data[-length:], None
+        at = data.find(self.bytes[:1], max(0, len(data) - len(self.bytes) + 1))
+        while at >= 0:
+            if self.bytes.startswith(data[at:]):
+                return data[:at], data[at:], None
+            at = data.find(self.bytes[:1], at + 1)
         return data, b"", None
 
     def split_line(self, data: bytes) -> tuple[bytes, bytes, bytes | None]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from pinfold.provider import guest_path
+from pinfold.provider import guest_text
 from pinfold.spec import WORKSPACE
 
 __all__ = ["TEMPORARY", "Layout", "Place", "temporary"]
@@ -48,6 +48,16 @@ class Place:
         return self.directory, self.name
 
     @property
+    def physical(self) -> str:
+        """The path in the target."""
+        return self.directory if self.is_root else f"{self.directory}/{self.name}"
+
+    def below(self, name: str) -> tuple[str, str]:
+        """Return the first two arguments of a program for something in this directory."""
+        inner, _, last = name.rpartition("/")
+        return f"{self.physical}/{inner}" if inner else self.physical, last
+
+    @property
     def is_root(self) -> bool:
         """It is the workspace or a writable root itself."""
         return self.name == "."
@@ -64,11 +74,18 @@ class Layout:
 
     root: PurePosixPath
     writable_roots: Sequence[tuple[PurePosixPath, PurePosixPath]] = ()
+    #: The writable roots as the caller names them.
+    names: tuple[PurePosixPath, ...] = attrs.field(init=False, repr=False, eq=False)
+    _texts: tuple[tuple[str, str], ...] = attrs.field(init=False, repr=False, eq=False)
 
-    @property
-    def names(self) -> tuple[PurePosixPath, ...]:
-        """The writable roots as the caller names them."""
+    @names.default
+    def _names_of(self) -> tuple[PurePosixPath, ...]:
         return tuple(name for name, _ in self.writable_roots)
+
+    @_texts.default
+    def _texts_of(self) -> tuple[tuple[str, str], ...]:
+        roots = ((WORKSPACE, self.root), *self.writable_roots)
+        return tuple((str(name), str(real)) for name, real in roots)
 
     @property
     def encoded(self) -> str:
@@ -83,14 +100,14 @@ class Layout:
         Raises:
             InvalidArgument, OutsideWorkspace: as `guest_path`.
         """
-        text = str(guest_path(path, self.names))
-        for name, real in ((WORKSPACE, self.root), *self.writable_roots):
-            if text == str(name):
-                return Place(str(real), ".", text)
-            if text.startswith(f"{name}/"):
-                inner, _, last = text[len(str(name)) :].rpartition("/")
-                return Place(f"{real}{inner}", last, text)
-        raise AssertionError(text)  # guest_path has refused all else
+        text = guest_text(path, self.names)
+        for name, real in self._texts:
+            if text.startswith(name) and text[len(name) : len(name) + 1] == "/":
+                directory, _, last = text.rpartition("/")
+                return Place(real + directory[len(name) :], last, text)
+            if text == name:
+                return Place(real, ".", text)
+        raise AssertionError(text)  # guest_text has refused all else
 
     def caller(self, path: PurePosixPath) -> PurePosixPath:
         """Return how the caller names a physical path."""

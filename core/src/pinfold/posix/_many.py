@@ -21,7 +21,7 @@ import attrs
 
 from pinfold._tasks import each_of, iterating
 from pinfold.errors import Effect, InvalidArgument, IsADirectory, PinfoldError, TooLarge
-from pinfold.posix._bulk import SMALL_BYTES, Bulk, Content, Operation, batched, groups
+from pinfold.posix._bulk import SMALL_BYTES, Bulk, Content, Failure, Operation, batched, groups
 from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._layout import Layout, Place, temporary
 from pinfold.posix._probe import Tools
@@ -34,7 +34,7 @@ __all__ = ["ManyFiles", "errors", "file_stat", "once", "too_large"]
 
 #: What is collected before it is written (`upload_tree`).
 _FLUSH_BYTES: Final = 8 * 1024 * 1024
-_FLUSH_ITEMS: Final = 1000
+_FLUSH_ITEMS: Final = 5000
 
 
 class ManyFiles(Files, ABC):
@@ -98,16 +98,16 @@ class ManyFiles(Files, ABC):
         if not self._tools.tar:
             return await super().read_many(paths)
         results, places = self._places(paths)
-        first: dict[tuple[str, str], int] = {}
+        first: dict[str, int] = {}
         for at, place in places.items():
-            first.setdefault(place.args, at)
+            first.setdefault(place.text, at)
         order = builtins.list(first.values())
-        items = [(*places[at].args, 0) for at in order]
+        items = [(places[at].directory, places[at].name, 0) for at in order]
         async with aclosing(self._bulk.small(items, self._limits.read_bytes)) as found:
             async for index, data in found:
                 results[order[index]] = data
         for at, place in places.items():
-            earlier = first[place.args]
+            earlier = first[place.text]
             if results[earlier] is None:
                 # A link, or something else: this way tells what.
                 results[earlier] = await _or_error(self.read(place.path))
@@ -121,41 +121,62 @@ class ManyFiles(Files, ABC):
             new.append(_New(self._inner(path, "write", IsADirectory), data, None))
         if not self._tools.tar:
             await super().write_many(files)
-        else:
-            await self._plant(new)
-
-    async def _plant(self, files: Sequence[_New]) -> None:
-        """Write many files, in as few round trips as their names need."""
-        wanted: dict[tuple[str, bool], dict[tuple[str, str], _New]] = {}
-        for new in files:
-            root = self._layout.root_of(new.place.directory)
-            wanted.setdefault((root, new.mode is None), {})[new.place.args] = new
+            return
+        by_root: dict[str, builtins.list[_New]] = {}
+        for each in new:
+            by_root.setdefault(self._layout.root_of(each.place.directory), []).append(each)
         done = False
-        for (root, keep), by_args in wanted.items():
-            numbered = ((at, *args) for at, args in enumerate(by_args))
-            members = builtins.list(by_args.values())
-            for batch in batched(builtins.list(groups(numbered))):
-                operations, contents = [], []
-                for number, group in enumerate(batch):
-                    operations.append(Operation("files", group.directory, group.names, str(number)))
-                    for name, at in zip(group.names, group.at, strict=True):
-                        new = members[at]
-                        mode = 0o644 if new.mode is None else new.mode
-                        contents.append(Content(f"{number}/{name}", len(new.data), new.data, mode))
-                try:
-                    failures = await self._bulk.apply(
-                        root, operations, contents, staged=temporary(), keep=keep, clean=True
-                    )
-                    for failure in failures:
-                        for name in failure.names:
-                            new = by_args[failure.operation.directory, name]
-                            await self.write(new.place.path, new.data, mode=new.mode)
-                except ProgramFailed as exc:
-                    error = error_of(exc, members[batch[0].at[0]].place.path, "write")
-                    raise _after(error, done=done) from None
-                except PinfoldError as exc:
-                    raise _after(exc, done=True) from None
-                done = True
+        for root, each_new in by_root.items():
+            await self._do(root, _writes(each_new), done=done)
+            done = True
+
+    async def _do(self, root: str, steps: Iterable[_Step], *, done: bool = False) -> None:
+        """Do many things in order, in as few round trips as their names need.
+
+        Args:
+            root: the physical root that they are in.
+            steps: what.
+            done: something was done before, by the same call.
+        """
+        for batch in batched(steps):
+            contents = [
+                Content(
+                    f"{number}/{new.place.name}",
+                    len(new.data),
+                    new.data,
+                    0o644 if new.mode is None else new.mode,
+                )
+                for number, step in enumerate(batch)
+                for new in step.files
+            ]
+            operations = [
+                attrs.evolve(step.operation, extra=str(number)) if step.files else step.operation
+                for number, step in enumerate(batch)
+            ]
+            staged = temporary() if contents else ""
+            try:
+                failures = await self._bulk.apply(
+                    root, operations, contents, staged=staged, clean=bool(contents)
+                )
+                for failure in failures:
+                    await self._settle(failure, batch)
+            except ProgramFailed as exc:
+                error = error_of(exc, self._layout.caller(batch[0].path), "write")
+                raise _after(error, done=done) from None
+            except PinfoldError as exc:
+                raise _after(exc, done=True) from None
+            done = True
+
+    async def _settle(self, failure: Failure, batch: Sequence[_Step]) -> None:
+        """Write by itself what could not be written with others; raise what else has failed."""
+        operation = failure.operation
+        if operation.kind not in {"files", "contents"}:
+            where = PurePosixPath(operation.directory, failure.names[0])
+            raise error_of(failure.why, self._layout.caller(where), operation.kind)
+        names = set(failure.names)
+        for new in batch[int(operation.extra)].files:
+            if new.place.name in names:
+                await self.write(new.place.path, new.data, mode=new.mode)
 
     async def download_tree(self, path: PurePosixPath | str) -> AsyncIterator[TreeItem]:
         if not (self._tools.find and self._tools.tar):
@@ -167,20 +188,20 @@ class ManyFiles(Files, ABC):
             _, records, _ = await self._bulk.walk(place)
         records.sort(key=lambda record: record.name)
         root = await self.stat(path)
-        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=root.mode)
+        # Through a link to a directory it is the directory that is meant.
+        mode = root.mode if root.type is FileType.DIRECTORY else None
+        yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=mode)
         for record in records:
             if record.type in {FileType.DIRECTORY, FileType.SYMLINK}:
                 yield _tree_item(record)
         files = [record for record in records if record.type is FileType.FILE]
-        places = [self._layout.place(place.path / record.name) for record in files]
-        items = [(*inner.args, r.size) for inner, r in zip(places, files, strict=True)]
+        items = [(*place.below(record.name), record.size) for record in files]
         left = dict(enumerate(files))
         async with aclosing(self._bulk.small(items)) as found:
             async for index, data in found:
-                record = attrs.evolve(left.pop(index), size=len(data))
-                yield _tree_item(record, once(data))
-        for index, record in left.items():
-            yield _tree_item(record, self.download(places[index].path))
+                yield _tree_item(left.pop(index), once(data), len(data))
+        for record in left.values():
+            yield _tree_item(record, self.download(place.path / record.name), record.size)
 
     async def upload_tree(
         self,
@@ -189,52 +210,31 @@ class ManyFiles(Files, ABC):
     ) -> int:
         if not self._tools.tar:
             return await super().upload_tree(path, items)
-        root = self._layout.place(path).path
-        await self.make_directory(root)
-        batch, count = _Planting(), 0
-        modes: builtins.list[tuple[Place, int]] = []
+        top = self._layout.place(path)
+        root = self._layout.root_of(top.directory)
+        await self.make_directory(top.path)
+        batch, count, done = _Planting(), 0, False
+        modes: dict[Place, int] = {}
         async with aclosing(each_of(items)) as each:
             async for item in each:
                 if item.path.is_absolute():
                     raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
-                place = self._layout.place(root / item.path)
-                if item.type is FileType.FILE and item.size > SMALL_BYTES:
-                    await self._flush(batch)
-                    batch = _Planting()
-                    await self.upload(place.path, item.chunks or once(b""), mode=item.mode)
-                else:
+                place = self._layout.place(top.path / item.path)
+                large = item.type is FileType.FILE and item.size > SMALL_BYTES
+                if not large:
                     await batch.add(place, item)
+                if large or batch.is_full:
+                    await self._do(root, batch.steps(), done=done)
+                    batch, done = _Planting(), True
+                if large:
+                    await self.upload(place.path, item.chunks or once(b""), mode=item.mode)
                 if item.type is FileType.DIRECTORY and item.mode is not None:
-                    modes.append((place, item.mode))
+                    modes[place] = item.mode
                 count += 1
-                if batch.is_full:
-                    await self._flush(batch)
-                    batch = _Planting()
-        await self._flush(batch)
-        # Last, and the deepest first: a directory may be closed to writes.
-        modes.sort(key=lambda pair: len(pair[0].path.parts), reverse=True)
-        await self._operate(
-            [
-                Operation("chmod", place.directory, (place.name,), f"{mode:o}")
-                for place, mode in modes
-            ]
-        )
+        await self._do(root, batch.steps(), done=done)
+        # Not with the last files: one that could not be written with them is written after them.
+        await self._do(root, _closing(modes), done=True)
         return count
-
-    async def _flush(self, batch: _Planting) -> None:
-        directories = groups((0, *place.args) for place in batch.directories)
-        await self._operate([Operation("mkdir", g.directory, g.names) for g in directories])
-        await self._plant(batch.files)
-        await self._operate(
-            [Operation("link", place.directory, (place.name,), text) for place, text in batch.links]
-        )
-
-    async def _operate(self, operations: Sequence[Operation]) -> None:
-        for batch in batched(operations):
-            for failure in await self._bulk.apply(str(self._layout.root), batch):
-                operation = failure.operation
-                where = PurePosixPath(operation.directory, failure.names[0])
-                raise error_of(failure.why, self._layout.caller(where), operation.kind)
 
 
 @attrs.frozen
@@ -244,6 +244,45 @@ class _New:
     place: Place
     data: bytes
     mode: int | None
+
+
+@attrs.frozen
+class _Step:
+    """An operation, with the files that it moves to where they belong."""
+
+    operation: Operation
+    files: Sequence[_New] = ()
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The operation's."""
+        return self.operation.args
+
+    @property
+    def path(self) -> PurePosixPath:
+        """Where it is, or begins, in the target."""
+        return PurePosixPath(self.operation.directory, self.operation.names[0])
+
+
+def _writes(files: Iterable[_New]) -> Iterator[_Step]:
+    wanted: dict[bool, dict[tuple[str, str], _New]] = {}
+    for new in files:
+        wanted.setdefault(new.mode is None, {})[new.place.args] = new
+    for keep, by_args in wanted.items():
+        members = list(by_args.values())
+        for group in groups((at, *args) for at, args in enumerate(by_args)):
+            operation = Operation("contents" if keep else "files", group.directory, group.names)
+            yield _Step(operation, [members[at] for at in group.at])
+
+
+def _closing(modes: Mapping[Place, int]) -> Iterator[_Step]:
+    """Yield the changes of modes, the deepest first: a directory may be closed to writes."""
+    alike: dict[tuple[str, int], list[str]] = {}
+    for place in sorted(modes, key=lambda place: place.text.count("/"), reverse=True):
+        alike.setdefault((place.directory, modes[place]), []).append(place.name)
+    for (directory, mode), names in alike.items():
+        for group in groups((0, directory, name) for name in names):
+            yield _Step(Operation("chmod", directory, group.names, f"{mode:o}"))
 
 
 @attrs.define
@@ -267,6 +306,16 @@ class _Planting:
             self.files.append(_New(place, data, item.mode))
             self.held += len(data)
 
+    def steps(self) -> Iterator[_Step]:
+        """Yield what makes it all: directories, files in them, links last."""
+        filled = {new.place.directory for new in self.files}
+        empty = (place for place in self.directories if place.physical not in filled)
+        for group in groups((0, *place.args) for place in empty):
+            yield _Step(Operation("mkdir", group.directory, group.names))
+        yield from _writes(self.files)
+        for place, text in self.links:
+            yield _Step(Operation("link", place.directory, (place.name,), text))
+
     @property
     def is_full(self) -> bool:
         items = len(self.directories) + len(self.links) + len(self.files)
@@ -285,12 +334,14 @@ def file_stat(path: PurePosixPath, record: Record) -> FileStat:
     )
 
 
-def _tree_item(record: Record, chunks: AsyncIterable[bytes] | None = None) -> TreeItem:
+def _tree_item(
+    record: Record, chunks: AsyncIterable[bytes] | None = None, size: int = 0
+) -> TreeItem:
     return TreeItem(
         path=PurePosixPath(record.name),
         type=record.type,
         mode=record.mode,
-        size=record.size if chunks is not None else 0,
+        size=size,
         link=record.link,
         chunks=chunks,
     )

@@ -60,6 +60,7 @@ class Tools:
         date_ns: date tells nanoseconds.
         rm_by_descriptor: rm -r can't be led out by a link swapped in (GNU).
         tar: there is tar.
+        tar_blocks: an option of its for blocks as large as a pipe, or ``: each is a wake-up.
         sha256sum: there is sha256sum.
         tail: there is tail.
         dd: there is dd.
@@ -75,6 +76,7 @@ class Tools:
     date_ns: bool = False
     rm_by_descriptor: bool = False
     tar: bool = True
+    tar_blocks: str = ""
     sha256sum: bool = True
     tail: bool = True
     dd: bool = True
@@ -149,6 +151,7 @@ async def probe(
         date_ns="date-ns" in has,
         rm_by_descriptor="rm-by-descriptor" in has,
         tar="tar" not in lacks,
+        tar_blocks="-b128" if "tar-blocks" in has else "",
         sha256sum="sha256sum" not in lacks,
         tail="tail" not in lacks,
         dd="dd" not in lacks,

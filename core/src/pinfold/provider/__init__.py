@@ -31,6 +31,7 @@ from pinfold.provider._instance import Terminal as Terminal
 from pinfold.provider._instance import Terminals as Terminals
 from pinfold.provider._instance import TerminalSize as TerminalSize
 from pinfold.provider._paths import guest_path as guest_path
+from pinfold.provider._paths import guest_text as guest_text
 from pinfold.provider._paths import leads_out as leads_out
 from pinfold.provider._provider import Availability as Availability
 from pinfold.provider._provider import Descriptor as Descriptor

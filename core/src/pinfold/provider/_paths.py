@@ -10,7 +10,7 @@ from typing import Final
 from pinfold.errors import InvalidArgument, OutsideWorkspace
 from pinfold.spec import WORKSPACE
 
-__all__ = ["guest_path", "leads_out"]
+__all__ = ["guest_path", "guest_text", "leads_out"]
 
 #: The text of most paths, in which `guest_path` finds nothing: the workspace, or printable names
 #: below it that are neither `.` nor `..`. To look at it part by part costs as much as a round trip.
@@ -37,11 +37,22 @@ def guest_path(
         InvalidArgument: relative, with `..`, with NUL, or text that stands for no bytes.
         OutsideWorkspace: elsewhere, look-alikes such as /workspacefoo included.
     """
+    text = guest_text(path, roots, what=what)
+    return path if type(path) is PurePosixPath and str(path) == text else PurePosixPath(text)
+
+
+def guest_text(
+    path: PurePosixPath | str,
+    roots: Sequence[PurePosixPath] = (),
+    *,
+    what: str = "the path",
+) -> str:
+    """Do as `guest_path`, and return the text alone: a path object costs more than the look."""
     if not isinstance(path, (str, PurePosixPath)):
         raise InvalidArgument(f"{what} is a path, not {type(path).__name__}")
     text = str(path)
     if _PLAIN.fullmatch(text):
-        return path if type(path) is PurePosixPath else PurePosixPath(text)
+        return text
     if "\0" in text:
         raise InvalidArgument(f"{what} has a NUL byte")
     try:
@@ -62,7 +73,7 @@ def guest_path(
             hint=f"name something under {allowed}",
             details={"path": text},
         )
-    return pure
+    return str(pure)
 
 
 def leads_out(path: str, text: str) -> bool:

@@ -1,9 +1,8 @@
 # Changes many names at once. $1 a root and $2 the name in it of a directory with new files, one
 # subdirectory for each group of them; $3 `m` or `p` where that comes on stdin first, as tar, whose
 # times are of no account (m); $4 whether it is
-# removed in the end; $5 whether what is there keeps its mode and its kind; $6 whether rm -r walks by
-# descriptors. Then fours: what to do, a directory, names in it joined by slashes, and one thing
-# more. Answers for each four a line `in CODE`; before it, a line `odd NAME//` for each that is left
+# removed in the end; $5 whether rm -r walks by descriptors. Then fours: what to do, a directory, names
+# in it joined by slashes, and one thing more. Answers for each four a line `in CODE`; before it, a line `odd NAME//` for each that is left
 # to the caller: a link, or no file. All of it can be done again after an interruption.
 fail() {
   printf 'in %s\n' "$1"
@@ -71,10 +70,10 @@ apply() {
       fi
       ;;
     chmod) chmod "$extra" -- "$@" || fail failed ;;
-    files)
+    files | contents)
       command exec 6<. || fail failed
       stage=$stage/$extra
-      if [ "$keep" ]; then
+      if [ "$kind" = contents ]; then
         # Mostly there is nothing yet, or plain files of mode 644 (81a4).
         for mode in $(stat -c %f -- "$@" 2>/dev/null); do
           if [ "$mode" != 81a4 ]; then
@@ -89,9 +88,9 @@ apply() {
   esac
 }
 
-root=$1 new=$2 unpack=$3 clean=$4 keep=$5 by_descriptor=$6
+root=$1 new=$2 unpack=$3 clean=$4 by_descriptor=$5
 stage=$root/$new
-shift 6
+shift 5
 leave() { cd -P -- "$root" && inside "$PWD" && clear "$new"; }
 if [ "$unpack" ]; then
   cd -P -- "$root" && inside "$PWD" || { printf 'error outside_workspace\n' && exit 3; }
@@ -106,15 +105,20 @@ while [ $# -gt 0 ]; do
   (
     trap - EXIT
     kind=$1
-    case $kind in mkdir | files | link) make=1 ;; esac
-    if [ "$kind" = files ] && [ ! -e "$2" ] && [ ! -L "$2" ]; then
-      # A directory that is new altogether takes one rename.
-      enter "${2%/*}" .
-      if mv -T -- "$stage/$4" "./${2##*/}"; then
-        printf 'in ok\n'
-        exit
-      fi
-    fi
+    case $kind in
+      mkdir | link) make=1 ;;
+      files | contents)
+        make=1
+        if [ ! -e "$2" ] && [ ! -L "$2" ]; then
+          # A directory that is new altogether takes one rename.
+          enter "${2%/*}" .
+          if mv -T -- "$stage/$4" "./${2##*/}"; then
+            printf 'in ok\n'
+            exit
+          fi
+        fi
+        ;;
+    esac
     enter "$2" .
     extra=$4
     IFS=/

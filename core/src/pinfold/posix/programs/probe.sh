@@ -37,6 +37,7 @@ esac
 case $(date +%s%N) in *[!0-9]* | '') ;; *) has date-ns ;; esac
 printf abcdef >b
 [ "$(dd if=b bs=4 skip=1 count=3 iflag=skip_bytes,count_bytes)" = bcd ] && has dd-bytes
+tar -b128 -cf c b && has tar-blocks
 setsid -- true && has setsid
 case $(rm --version) in *GNU*) has rm-by-descriptor ;; esac
 command time -o a -f '' sh -c 'kill -9 $$'

@@ -1,0 +1,145 @@
+"""What a target sends in one piece is understood however it is cut, and believed only as far as it
+may be (FS-2, FS-3): many files as an archive, and the boundary that ends what a program says.
+"""
+
+import io
+import tarfile
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfold.errors import Unavailable
+from pinfold.posix._bulk import Bulk
+from pinfold.posix._call import Boundary
+from pinfold.posix._probe import Tools
+from pinfold.posix._tar import END, Reader, header, padding
+
+pytestmark = pytest.mark.anyio
+
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), min_size=1, max_size=110
+).filter(lambda name: name not in {".", ".."} and len(name.encode()) <= 255)
+CONTENTS = st.dictionaries(NAMES, st.binary(max_size=600), max_size=4)
+CUTS = st.lists(st.integers(1, 700), min_size=1, max_size=6)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def cut(data: bytes, sizes: list[int]) -> AsyncIterator[bytes]:
+    """Send data in pieces of these sizes, over and over."""
+    turn = 0
+    while data:
+        size = sizes[turn % len(sizes)]
+        yield data[:size]
+        data, turn = data[size:], turn + 1
+
+
+def archive(contents: dict[str, bytes], form: int) -> bytes:
+    """Pack it as others do; a directory and a link stand between the files."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form, errors="surrogateescape") as tar:
+        for name, data in contents.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+            aside = tarfile.TarInfo("aside")
+            aside.type, aside.linkname = tarfile.SYMTYPE, name
+            tar.addfile(aside)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["gnu", "pax"])
+@given(contents=CONTENTS, sizes=CUTS, picks=st.sets(st.integers(0, 9)), largest=st.integers(0, 600))
+async def test_fs3_an_archive_is_read_however_it_comes(
+    form, contents, sizes, picks, largest
+) -> None:
+    wanted = [name for place, name in enumerate(["aside", "no", *contents]) if place in picks]
+    said = archive(contents, form) + b"after\n"
+    reader = Reader(cut(said, sizes))
+    numbers = {name: number for number, name in enumerate(wanted)}
+    found = await reader.files(dict(numbers), largest)
+    assert dict(found) == {
+        numbers[name]: content
+        for name, content in contents.items()
+        if name in numbers and len(content) <= largest
+    }
+    assert await reader.line() == "after"
+
+
+@given(contents=CONTENTS, sizes=CUTS, place=st.integers(0, 511), flip=st.integers(1, 255))
+async def test_what_is_damaged_is_refused_and_not_guessed_at(contents, sizes, place, flip) -> None:
+    """A header says its own sum: no other content is taken for a file of that name."""
+    whole = archive({**contents, "last": b"x"}, tarfile.GNU_FORMAT)
+    damaged = bytearray(whole)
+    damaged[whole.index(b"last\0") + place] ^= flip
+    reader = Reader(cut(bytes(damaged), sizes))
+    try:
+        found = await reader.files({"last": 0}, 1500)
+    except Unavailable:
+        return
+    # Only a checksum that says the same in other words is as good.
+    assert found == [(0, b"x")]
+
+
+@given(data=st.binary(max_size=300), part=st.integers(0, 64), sizes=CUTS)
+async def test_a_boundary_is_found_however_it_comes(data, part, sizes) -> None:
+    boundary = Boundary()
+    said = data + boundary.bytes[:part] + data
+    pending, clear, after = b"", b"", None
+    async for chunk in cut(said + boundary.bytes + b"rest", sizes):
+        if after is not None:
+            after += chunk
+            continue
+        sure, pending, after = boundary.split(pending + chunk)
+        assert len(pending) < len(boundary.bytes)
+        clear += sure
+    whole = data if part == len(boundary.bytes) else said
+    assert clear == whole
+    assert after is not None
+    assert (whole + boundary.bytes + after) == said + boundary.bytes + b"rest"
+
+
+class Says:
+    """A shell that says one thing, whatever it is asked."""
+
+    def __init__(self, said: bytes) -> None:
+        self.said = said
+
+    async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
+        yield self.said
+
+
+OLD, NEW = "2026-01-02 03:04:05.000000001 +0000", "2026-01-02 03:04:05.000000002 +0000"
+
+
+def packed(now: str, before: str, after: str) -> Iterator[bytes]:
+    yield f"in ok\n{now}\n{before}\n".encode()
+    yield header("f", 1) + b"x" + padding(1) + END
+    yield f"{after}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "after", "comes"),
+    [
+        pytest.param(NEW, OLD, OLD, True, id="nothing-happened"),
+        pytest.param(NEW, OLD, NEW, False, id="changed-meanwhile"),
+        pytest.param(NEW, NEW, NEW, False, id="changed-at-the-same-tick"),
+        pytest.param(OLD, NEW, NEW, False, id="a-clock-that-is-behind"),
+        pytest.param("", OLD, OLD, False, id="no-clock"),
+    ],
+)
+async def test_fs2_what_was_packed_counts_only_where_its_directory_stayed(
+    now, before, after, comes
+) -> None:
+    """tar looks at a name, and then opens it: a change in between shows in the change time, unless
+    the directory had been changed in the same tick of the clock before.
+    """
+    said = b"".join(packed(now, before, after))
+    bulk = Bulk(Says(said), Tools(control="/tmp/none"))  # type: ignore[arg-type]
+    found = [one async for one in bulk.small([("/workspace", "f", 1)])]
+    assert found == ([(0, b"x")] if comes else [])
