@@ -64,6 +64,7 @@ def busybox() -> Iterator[Path]:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed: make system")
     with tempfile.TemporaryDirectory(prefix="busybox-") as folder:
+        Path(folder).chmod(0o755)  # other users run it, too
         yield busybox_root(Path(folder))
 
 

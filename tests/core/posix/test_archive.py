@@ -86,7 +86,7 @@ async def test_what_is_damaged_is_refused_and_not_guessed_at(contents, sizes, pl
     assert found == [(0, b"x")]
 
 
-@given(data=st.binary(max_size=300), part=st.integers(0, 64), sizes=CUTS)
+@given(data=st.binary(max_size=300), part=st.integers(0, 63), sizes=CUTS)
 async def test_a_boundary_is_found_however_it_comes(data, part, sizes) -> None:
     boundary = Boundary()
     said = data + boundary.bytes[:part] + data
@@ -98,10 +98,7 @@ async def test_a_boundary_is_found_however_it_comes(data, part, sizes) -> None:
         sure, pending, after = boundary.split(pending + chunk)
         assert len(pending) < len(boundary.bytes)
         clear += sure
-    whole = data if part == len(boundary.bytes) else said
-    assert clear == whole
-    assert after is not None
-    assert (whole + boundary.bytes + after) == said + boundary.bytes + b"rest"
+    assert (clear, after) == (said, b"rest")
 
 
 class Says:

@@ -83,6 +83,15 @@ async def test_ex2_a_death_by_a_signal_is_told_apart(box, number) -> None:
     assert (result.exit_code, result.signal) == (128 + number, number)
 
 
+@pytest.mark.parametrize(
+    ("number", "limit"), [(signal.SIGXCPU, "cpu"), (signal.SIGXFSZ, "disk"), (signal.SIGTERM, None)]
+)
+async def test_a_limit_that_ends_a_command_by_a_signal_is_named(box, number, limit) -> None:
+    """Section 4, `limit`: the system tells by the signal which it was."""
+    result = await box.sh(f"kill -{number} $$")
+    assert (result.exit_code, result.signal, result.limit) == (128 + number, number, limit)
+
+
 async def test_ex2_commands_start_with_no_signal_ignored(box) -> None:
     result = await box.run("grep", "SigIgn", "/proc/self/status")
     ignored = int(result.stdout.split()[1], 16)

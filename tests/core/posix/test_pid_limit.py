@@ -1,4 +1,4 @@
-"""A target whose user may start no more processes: what is told, and that it passes (bad input)."""
+"""A target that gives too few processes or files: what is told, and that it passes (bad input)."""
 
 import os
 import shutil
@@ -126,3 +126,51 @@ async def test_a_command_that_is_said_to_have_ended_was_started(instance, left) 
         assert ended.effect is Effect.NONE or isinstance(ended, OutcomeUnknown)
         assert names == []
     assert await works(instance)
+
+
+@pytest.fixture(params=["gnu", "busybox"])
+async def scarce(request, anyio_backend, tmp_path):
+    """A guest, and an instance that has yet to meet a limit: the ways to watch a command differ."""
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    guest = LocalGuest()
+    if request.param == "busybox":
+        path = str(busybox_root(tmp_path / "root") / "bin")
+        guest.default_env = {**guest.default_env, "PATH": path}
+    kit = await equip(guest, root=PurePosixPath(workspace), helper="never")
+    yield guest, LocalInstance(InstanceRef(provider="test", id="scarce"), kit)
+    end_all(str(tmp_path))
+    shutil.rmtree(kit.control)
+
+
+async def told(instance) -> str:
+    """Run commands that have one result each, and say whether they had it, or an error."""
+    said = set()
+    for request, output in (
+        (ExecRequest(argv=("echo", "x")), b"x\n"),
+        (ExecRequest(argv=("cat",), stdin=b"y"), b"y"),
+    ):
+        try:
+            result = await instance.exec(request)
+        except OutcomeUnknown:
+            said.add("unknown")
+        except Unavailable as exc:
+            said.add(f"unavailable, effect {exc.effect}")
+        else:
+            assert (result.exit_code, result.stdout, result.stderr) == (0, output, b"")
+            said.add("works")
+    assert said <= {"works"} or said <= {"unknown", "unavailable, effect none"}
+    return min(said)
+
+
+async def test_too_few_files_for_what_watches_is_no_exit_code_of_the_command(scarce) -> None:
+    """EX-1, EX-2: with each number of files it works, or says that it was not run."""
+    guest, instance = scarce
+    met = {}
+    for files in range(3, 24):
+        guest.prefix = (shutil.which("prlimit") or "prlimit", f"--nofile={files}:{files}")
+        met[files] = await told(instance)
+    guest.prefix = ()
+    assert await told(instance) == "works"
+    assert met[23] == "works"
+    assert "unavailable, effect none" in met.values(), "control: one is too small"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pinfold.posix._gate import Gate as Gate
+from pinfold.posix._guest import COOKIE as COOKIE
+from pinfold.posix._guest import TASK as TASK
 from pinfold.posix._guest import ExecutingGuest as ExecutingGuest
 from pinfold.posix._guest import Guest as Guest
 from pinfold.posix._guest import Process as Process

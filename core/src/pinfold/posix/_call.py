@@ -17,11 +17,10 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from pinfold._tasks import iterating
 from pinfold.errors import Effect, OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._gate import Gate
-from pinfold.posix._guest import Guest, Process
+from pinfold.posix._guest import TASK, Guest, Process
 
 __all__ = [
     "CHUNK",
-    "TASK",
     "Answer",
     "Boundary",
     "ProgramFailed",
@@ -33,8 +32,6 @@ __all__ = [
 CHUNK: Final = 65536
 #: What a stdin is given at once: whoever splits it further does it where it costs less.
 _SENT_BYTES: Final = 1024 * 1024
-#: Marks our own programs, as the cookie marks commands.
-TASK: Final = "PINFOLD_TASK"
 
 _LET_GO_SECONDS: Final = 5.0
 _CLEAN_UP_SECONDS: Final = 2.0

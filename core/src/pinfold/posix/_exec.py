@@ -168,6 +168,7 @@ class ExecRunner:
             stderr_total=run.err.total,
             timed_out=run.timed_out,
             signal=outcome.signal if self._features.signals else None,
+            limit=outcome.limit,
             duration_ms=round(run.seconds * 1000),
             env_dropped=dropped,
             generation=self._generation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Final
 
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
@@ -12,6 +13,8 @@ from pinfold.provider import ExecResult, Sink, Terminal, TerminalSize
 from pinfold.spec import TreeKill
 
 __all__ = [
+    "COOKIE",
+    "TASK",
     "ExecutingGuest",
     "Guest",
     "Process",
@@ -19,6 +22,11 @@ __all__ = [
     "SupervisingGuest",
     "TerminalGuest",
 ]
+
+#: The variable that marks every process of a command.
+COOKIE: Final = "PINFOLD_EXEC"
+#: The variable that marks our own programs in the same way.
+TASK: Final = "PINFOLD_TASK"
 
 
 class Process(ABC):

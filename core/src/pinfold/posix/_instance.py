@@ -15,12 +15,12 @@ from pinfold.posix._call import Boundary, ProgramFailed, Shell
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._files import ShellFiles
 from pinfold.posix._gate import Gate
-from pinfold.posix._guest import Guest, SupervisingGuest, TerminalGuest
+from pinfold.posix._guest import COOKIE, Guest, SupervisingGuest, TerminalGuest
 from pinfold.posix._layout import Layout
 from pinfold.posix._probe import Found, probe
 from pinfold.posix._resident import FOLDERS, NoHelper, Resident
 from pinfold.posix._restore import Restorer
-from pinfold.posix._supervise import COOKIE, GuestSupervisor, ShellSupervisor, Supervisor
+from pinfold.posix._supervise import GuestSupervisor, ShellSupervisor, Supervisor
 from pinfold.posix._tree import ShellTree
 from pinfold.posix._trouble import error_of
 from pinfold.provider import (

@@ -20,9 +20,9 @@ from pinfold.posix._bulk import Bulk, Content, Kind, Operation, batched, groups
 from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._exec import ExecRunner
 from pinfold.posix._gate import Gate
+from pinfold.posix._guest import COOKIE
 from pinfold.posix._layout import TEMPORARY, Layout
 from pinfold.posix._probe import Tools
-from pinfold.posix._supervise import COOKIE
 from pinfold.posix._trouble import error_of
 from pinfold.provider import (
     Entry,

@@ -13,16 +13,21 @@ import attrs
 
 from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
 from pinfold.posix._call import Boundary, ProgramFailed, Shell
-from pinfold.posix._guest import ExecutingGuest, Process, SupervisedProcess, SupervisingGuest
+from pinfold.posix._guest import (
+    COOKIE,
+    ExecutingGuest,
+    Process,
+    SupervisedProcess,
+    SupervisingGuest,
+)
 from pinfold.posix._layout import Layout
 from pinfold.posix._probe import Tools
 from pinfold.posix._signals import signal_number
 from pinfold.posix._trouble import error_of
-from pinfold.provider import ExecRequest, ExecResult, Sink
+from pinfold.provider import ExecRequest, ExecResult, LimitMet, Sink
 from pinfold.spec import TreeKill
 
 __all__ = [
-    "COOKIE",
     "Command",
     "GuestSupervisor",
     "Outcome",
@@ -31,14 +36,16 @@ __all__ = [
     "Supervisor",
 ]
 
-#: The variable that marks every process of a command.
-COOKIE = "PINFOLD_EXEC"
-
 #: How variables of ours begin; a request has none of them (EX-12).
 _OURS: Final = "PINFOLD_"
 
 #: The highest exit code that there is.
 _LAST: Final = 255
+
+#: What the system does to a command that goes beyond what it may: the signals' numbers.
+_BY_SIGNAL: Final[Mapping[int | None, LimitMet]] = {24: "cpu", 25: "disk"}
+#: How a status says that processes were refused.
+_REFUSED: Final = "refused"
 
 #: What a guest's way to start a program says of one that can't be started.
 _NO_SHELL: Final = (126, 127)
@@ -70,10 +77,25 @@ class Outcome:
     Attributes:
         exit_code: 0..255; 128+n for signal n (EX-2).
         signal: the signal's number, where it can be told.
+        limit: what it has met, where that is known.
     """
 
     exit_code: int
     signal: int | None = None
+    limit: LimitMet | None = None
+
+    @classmethod
+    def of(cls, exit_code: int, signal: int | None = None, *, refused: bool = False) -> Outcome:
+        """Make the outcome of a command that ended by itself, or by a signal.
+
+        Args:
+            exit_code: without a signal.
+            signal: the number.
+            refused: a process was refused to it, or to others in its control group.
+        """
+        code = exit_code if signal is None else 128 + signal
+        limit = _BY_SIGNAL.get(signal) or ("pids" if refused and code else None)
+        return cls(exit_code=code, signal=signal, limit=limit)
 
 
 class Running(ABC):
@@ -174,6 +196,12 @@ class _Watched(Running):
         said = await self._owner.look(self)
         if "done" in said:
             return _outcome(said["done"].encode())
+        if "files" in said and "started" not in said:
+            raise Unavailable(
+                "the target lets what watches a command open too few files: none was started",
+                hint="raise the limit on open files (ulimit -n) to 16 at least",
+                details={"limit": "files"},
+            )
         if "failed" in said:
             raise Unavailable(
                 "the target can't start another process",
@@ -205,18 +233,17 @@ class _Watched(Running):
 
 
 def _outcome(status: bytes) -> Outcome:
-    """Read `CODE SIGNAL`; a command that knows the boundary may have forged it."""
-    code, _, signal = status.decode("utf-8", "replace").partition(" ")
-    number = signal_number(signal)
+    """Read `CODE REFUSED SIGNAL`; a command that knows the boundary may have forged it."""
+    code, _, rest = status.decode("utf-8", "replace").partition(" ")
+    refused, _, signal = rest.partition(" ")
     whole = int(code) if code.isascii() and code.isdecimal() else -1
-    if number is not None:
-        whole = 128 + number
-    if not 0 <= whole <= _LAST:
+    outcome = Outcome.of(whole, signal_number(signal), refused=refused == _REFUSED)
+    if not 0 <= outcome.exit_code <= _LAST:
         raise OutcomeUnknown(
             f"what watched the command says {status!r} of its end",
             hint="look what it has done before it is run again",
         )
-    return Outcome(exit_code=whole, signal=number)
+    return outcome
 
 
 class ShellSupervisor(Supervisor):
@@ -257,6 +284,7 @@ class ShellSupervisor(Supervisor):
             "1" if command.has_stdin else "",
             self._tools.witness,
             " ".join(starter),
+            f"{COOKIE}={command.cookie}",
             *env,
             *argv,
         )
@@ -314,7 +342,7 @@ class _Direct(Running):
 
     async def outcome(self, status: bytes) -> Outcome:
         code = await self.process.wait()
-        return Outcome(exit_code=code) if code >= 0 else Outcome(exit_code=128 - code, signal=-code)
+        return Outcome.of(code) if code >= 0 else Outcome.of(0, -code)
 
 
 class GuestSupervisor(Supervisor):

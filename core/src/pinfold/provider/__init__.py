@@ -8,6 +8,7 @@ from pinfold.provider._capabilities import Capabilities as Capabilities
 from pinfold.provider._capabilities import Features as Features
 from pinfold.provider._exec import ExecRequest as ExecRequest
 from pinfold.provider._exec import ExecResult as ExecResult
+from pinfold.provider._exec import LimitMet as LimitMet
 from pinfold.provider._exec import OutputStream as OutputStream
 from pinfold.provider._exec import Sink as Sink
 from pinfold.provider._exec import check_exec as check_exec

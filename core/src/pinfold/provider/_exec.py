@@ -21,9 +21,20 @@ from pinfold.spec import (
     freeze,
 )
 
-__all__ = ["ExecRequest", "ExecResult", "OutputStream", "Sink", "check_exec", "guest_env"]
+__all__ = [
+    "ExecRequest",
+    "ExecResult",
+    "LimitMet",
+    "OutputStream",
+    "Sink",
+    "check_exec",
+    "guest_env",
+]
 
 OutputStream = Literal["stdout", "stderr"]
+
+#: What a command was stopped by.
+LimitMet = Literal["memory", "pids", "disk", "cpu", "output"]
 
 #: Receives output while a command runs (EX-15): which stream, and the bytes. Awaiting it is the
 #: back-pressure. What it raises ends the command and propagates.
@@ -180,7 +191,7 @@ class ExecResult:
     stderr_total: int = 0
     timed_out: bool = False
     signal: int | None = None
-    limit: Literal["memory", "pids", "disk", "cpu", "output"] | None = None
+    limit: LimitMet | None = None
     duration_ms: int = 0
     env_dropped: tuple[str, ...] = ()
     generation: int = 1

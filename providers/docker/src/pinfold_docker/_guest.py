@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 
 from pinfold.errors import Effect, Lost, OutcomeUnknown, PinfoldError, Unavailable, Unreachable
-from pinfold.posix import Process, TerminalGuest
+from pinfold.posix import COOKIE, TASK, Process, TerminalGuest
 from pinfold.provider import InstanceStatus, TerminalSize
 from pinfold_docker._engine import Engine, Hijacked
 from pinfold_docker._http import EngineError
@@ -27,8 +27,6 @@ EXIT_SECONDS: Final = 5.0
 #: From here on an exit code may be the container's end and not the command's.
 DOUBTFUL: Final = 126
 RUNTIME_DIRECTORY: Final = "/run/pinfold"
-#: The variables by which core's POSIX layer marks what it starts.
-COOKIES: Final = ("PINFOLD_TASK", "PINFOLD_EXEC")
 KILL: Final = 9
 #: Killing goes on until a pass finds nobody: what was forked during one is not in its list.
 SIGNAL: Final = """
@@ -82,7 +80,7 @@ class DockerGuest(TerminalGuest):
         self, argv: Sequence[str], env: Mapping[str, str], cwd: PurePosixPath
     ) -> DockerProcess:
         exec_id, stream = await self.start(self._config(argv, env, cwd))
-        cookie = next((f"{name}={env[name]}" for name in COOKIES if name in env), "")
+        cookie = next((f"{name}={env[name]}" for name in (TASK, COOKIE) if name in env), "")
         process = DockerProcess(self, exec_id, stream, cookie)
         self._open.add(process)
         return process

@@ -17,7 +17,7 @@ import anyio
 import anyio.to_thread
 
 from pinfold.errors import Internal, TooLarge, Unavailable
-from pinfold.posix import SupervisedProcess, SupervisingGuest, TerminalGuest
+from pinfold.posix import COOKIE, SupervisedProcess, SupervisingGuest, TerminalGuest
 from pinfold.provider import Terminal, TerminalSize
 from pinfold.spec import RETURN_GRACE_SECONDS, TreeKill
 from pinfold_host import _starter
@@ -36,10 +36,7 @@ from pinfold_host._process import (
 from pinfold_host._processes import can_find_marked, end_marked, signal_marked
 from pinfold_host._streams import Drain
 
-__all__ = ["COOKIE", "LocalGuest"]
-
-#: The variable that marks every process of an exec.
-COOKIE: Final = "PINFOLD_EXEC"
+__all__ = ["LocalGuest"]
 
 _NOT_FOUND: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NOT_RUNNABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.EISDIR})

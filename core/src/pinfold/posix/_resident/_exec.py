@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from struct import Struct
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
-from pinfold.posix._guest import ExecutingGuest, SupervisedProcess, TerminalGuest
+from pinfold.posix._guest import COOKIE, ExecutingGuest, SupervisedProcess, TerminalGuest
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._stream import Refused, Stream
@@ -29,20 +29,18 @@ from pinfold.posix._resident._wire import (
     Open,
     texts,
 )
-from pinfold.provider import ExecResult, OutputStream, Sink, Terminal, TerminalSize
+from pinfold.provider import ExecResult, LimitMet, OutputStream, Sink, Terminal, TerminalSize
 from pinfold.spec import KILL_GRACE_SECONDS, TERM_GRACE_SECONDS, TreeKill
 
 __all__ = ["ResidentGuest"]
 
 _ARGUMENTS: Final = Struct("<BQQIHH")
-#: The variable that marks every process of a command.
-COOKIE: Final = "PINFOLD_EXEC"
 #: The most that a sink gets at once.
 _SINK_BYTES: Final = 65536
 _NO_SIZE: Final = TerminalSize()
 _TIMED_OUT: Final = 124
 _NAMES: Final[tuple[OutputStream, OutputStream]] = ("stdout", "stderr")
-_LIMITS: Final[tuple[Literal["memory", "cpu", "disk", "pids"] | None, ...]] = (
+_LIMITS: Final[tuple[LimitMet | None, ...]] = (
     None,
     "memory",
     "cpu",

@@ -12,9 +12,9 @@ import anyio
 
 from pinfold.errors import Effect, NotFound, PinfoldError, Unavailable
 from pinfold.posix._gate import Gate
-from pinfold.posix._guest import Guest
+from pinfold.posix._guest import COOKIE, Guest
 from pinfold.posix._resident._batches import ResidentFiles
-from pinfold.posix._resident._exec import COOKIE, ResidentGuest
+from pinfold.posix._resident._exec import ResidentGuest
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._start import FOLDERS, NoHelper, Running, load, start

@@ -1,14 +1,15 @@
 # Runs one command and says what became of it. $1 the slot (a file of ours), $2 the cwd, $3 whether
 # there is a stdin, $4 how a signal's death is witnessed, $5 what starts the command: words of setsid
-# and env; then NAME=VALUE... where env is among them, the program and its arguments.
+# and env, $6 NAME=VALUE that marks all that is the command's; then NAME=VALUE... where env is among
+# the words, the program and its arguments.
 #
 # A line that begins with the boundary ends the command's own output on both streams, for a child may
 # hold them for longer; the rest of the line is the status. Until it has been read the status lies in
 # the slot, for those who lose the streams.
-slot=$1 cwd=$2 witness=$4 starter=$5
+slot=$1 cwd=$2 witness=$4 starter=$5 mine=$6
 exec 3>&1 4>&2
 if [ "$3" ]; then exec 5<&0 </dev/null; else exec 5</dev/null </dev/null; fi
-shift 5
+shift 6
 room "$slot"
 command exec 2>"$slot" || exec 2>/dev/null
 say() { printf '%s %s %s %s\n' "$tail" "$1" "$2" "${3-}" >&2; }
@@ -18,23 +19,36 @@ cd -P -- "$cwd" && inside "$PWD" || {
   trap - EXIT
   exit 125
 }
+# What is redirected for the command takes files that this shell may not have: without them it would
+# pass off its own failure as the command's. It may be ended by that: its word goes first.
+say files short
+{ :; } <&5 5<&- >&3 3>&- 2>&4 4>&- || exit 125
 unset PWD OLDPWD SHLVL
+# count_refused: how many processes the control group has refused so far.
+count_refused() {
+  for events in /sys/fs/cgroup/pids.events /sys/fs/cgroup/pids/pids.events; do
+    if [ -r "$events" ] && read -r word count <"$events"; then return; fi
+  done
+  count=
+}
+count_refused
+before=$count refused=-
 mark() {
   # A command may have left the pipe non-blocking and full.
   tries=0
-  until printf '%s%s%s %s\n' "$head" "$tail" "$code" "$signal"; do
+  until printf '%s%s%s\n' "$head" "$tail" "$status"; do
     tries=$((tries + 1))
     [ $tries -le 100 ] || return
     sleep 0.1
   done
 }
 # A signal to the whole tree ends the witness at once, and the command when it has cleaned up: it
-# gets the time that EX-4 gives it before its output is ended. PINFOLD_EXEC marks all that is its.
+# gets the time that EX-4 gives it before its output is ended.
 outlive() {
-  tries=0 mine=PINFOLD_EXEC=$PINFOLD_EXEC
+  tries=0
   while [ $tries -lt 30 ]; do
     tries=$((tries + 1)) others=
-    for each in $(PINFOLD_EXEC= grep -l -- "$mine" /proc/[0-9]*/environ 2>/dev/null); do
+    for each in $(unset "${mine%%=*}" && grep -l -- "$mine" /proc/[0-9]*/environ 2>/dev/null); do
       [ "$each" = "/proc/$$/environ" ] || others=1
     done
     [ "$others" ] || break
@@ -85,7 +99,12 @@ case $witness in
     ;;
 esac
 trap - EXIT
-[ "$seen" ] && say done "$code" "$signal"
+if [ "$code" != 0 ]; then
+  count_refused
+  [ "$count" = "$before" ] || refused=refused
+fi
+status="$code $refused $signal"
+[ "$seen" ] && say done "$status"
 mark >&3
 mark >&4
 exit "$code"
