@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "ea45161a45eb4dca99632491a8107899dade73855f78395cee6140f97cb09bd6",
-    "x86_64": "e0fb9fb33cc7238f6d5c1fbf1e9fdb7599f0cae50aba90126f718b3074ad18cd",
+    "aarch64": "16d7320b5017d0a6c269b9aea0c986bab9c21b4ebc44b1f84c0f26f7ae8c4b7b",
+    "x86_64": "26e82e7bd827da1507605dde8e98b5ed5f1d8576360e781abab289d6d7a8b400",
 }

@@ -54,6 +54,12 @@ class Pipe(ByteReceiveStream, ByteSendStream):
             except BrokenPipeError:
                 raise anyio.BrokenResourceError from None
 
+    def send_now(self, item: bytes) -> int:
+        try:
+            return os.write(self.fd, item) if self.fd >= 0 else 0
+        except OSError:
+            return 0
+
     def close(self) -> None:
         if self.fd >= 0:
             anyio.notify_closing(self.fd)
@@ -84,6 +90,9 @@ class LocalProcess(SupervisedProcess):
     async def signal(self, number: int) -> None:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
+
+    def send_now(self, data: bytes) -> int:
+        return self.pipes[0].send_now(data)
 
     def was_cut(self) -> bool:
         watch = select.poll()

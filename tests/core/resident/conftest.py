@@ -37,9 +37,10 @@ class Budget:
 class CutPipe(Pipe):
     """A pipe that carries so many bytes, the last piece in part, and is closed then."""
 
-    def __init__(self, pipe: Pipe, budget: Budget) -> None:
+    def __init__(self, pipe: Pipe, budget: Budget, *, waits: bool) -> None:
         super().__init__(pipe.fd)
         self.budget = budget
+        self.waits = waits  # and sends nothing without
 
     async def receive(self, max_bytes: int = 65536) -> bytes:
         if self.budget.spent:
@@ -54,6 +55,9 @@ class CutPipe(Pipe):
         if allowed < len(item):
             await self.aclose()
             raise anyio.BrokenResourceError
+
+    def send_now(self, item: bytes) -> int:
+        return 0 if self.waits else super().send_now(item[: self.budget.spend(len(item))])
 
 
 class CuttingGuest(LocalGuest):
@@ -76,7 +80,8 @@ class CuttingGuest(LocalGuest):
             budget = Budget(self.budgets.pop(0))
             self.cuts += 1
             for index in (0, 1):
-                process.pipes[index] = CutPipe(process.pipes[index], budget)
+                waits = bool(self.cuts % 2)  # transports of both kinds
+                process.pipes[index] = CutPipe(process.pipes[index], budget, waits=waits)
             process.stdin, process.stdout = process.pipes[:2]
         return process
 

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 import tracemalloc
+from contextlib import aclosing
 
 import anyio
 import pytest
@@ -101,3 +102,20 @@ async def test_ex9_input_that_nobody_takes_is_dropped_and_bounded(place) -> None
         assert tracemalloc.get_traced_memory()[1] < 12 * MIB
     finally:
         tracemalloc.stop()
+
+
+async def test_fs7_files_that_grow_while_a_tree_is_read_come_whole_and_break_nothing(place) -> None:
+    """They are asked for ahead by what they had: a workload can't fill the way with more."""
+    for number in range(80):
+        (place.workspace / f"f{number:02}").write_bytes(b"small")
+    sizes = {}
+    async with aclosing(place.resident.files.download_tree("/workspace")) as items:
+        assert (await anext(items)).path.name == ""  # the root; by now all is listed
+        for number in range(80):
+            with (place.workspace / f"f{number:02}").open("r+b") as file:
+                file.truncate(MIB + 5)
+        async for item in items:
+            assert item.chunks is not None
+            sizes[item.path.name] = sum([len(chunk) async for chunk in item.chunks])
+    assert sizes == {f"f{number:02}": MIB + 5 for number in range(80)}
+    assert place.resident.restarts == 0

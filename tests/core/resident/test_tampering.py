@@ -75,7 +75,7 @@ async def test_ex5_a_tree_that_grows_while_it_is_killed_is_gone(place) -> None:
 
 async def test_a_command_that_kills_the_helper_is_told_of_and_outlived(place) -> None:
     """Its death is noticed at once; what it leaves in sessions of their own goes, too."""
-    first = place.pid
+    first, folder = place.pid, place.resident._running.folder
     script = f"setsid -f sh -c 'echo $$ >>pids; exec sleep 300'; while [ ! -s pids ]; do :; done; kill -9 {first}; sleep 300"
     began = anyio.current_time()
     with pytest.raises(OutcomeUnknown):
@@ -84,7 +84,19 @@ async def test_a_command_that_kills_the_helper_is_told_of_and_outlived(place) ->
     assert (await place.sh("echo again")).stdout == b"again\n"
     assert place.resident.restarts == 1
     assert place.pid != first
+    assert not is_there(folder)  # that of the dead one
+    assert is_there(place.resident._running.folder)
     await until(lambda: not [pid for pid in pids(place) if is_alive(pid)])
+
+
+async def test_what_a_killed_helper_has_left_is_swept_up(place) -> None:
+    """On a machine, which outlives its sandboxes, too."""
+    folder = place.resident._running.folder
+    os.kill(place.pid, signal.SIGKILL)
+    await place.resident.aclose()
+    assert is_there(f"{folder}/helper")
+    await place.resident.sweep()
+    assert not is_there(folder)
 
 
 async def test_a_command_that_kills_helper_and_supervisors_leaves_nothing(place) -> None:

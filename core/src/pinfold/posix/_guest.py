@@ -65,6 +65,14 @@ class Process(ABC):
         Best effort: a transport that can't do it does nothing.
         """
 
+    def send_now(self, data: bytes) -> int:
+        """Send to stdin as much as can be sent without waiting; return how many bytes that was.
+
+        Where a transport can't, none; what is wrong with it `stdin.send` says. Never while a `send`
+        is under way.
+        """
+        return 0
+
     def was_cut(self) -> bool:
         """Say whether the other side is known to be gone, before anything is sent to it.
 

@@ -272,6 +272,7 @@ class PosixInstance(Instance):
         kit = self.equipment
         if kit.resident is not None:
             await kit.resident.aclose()
+            await kit.resident.sweep()
         shell = Shell(kit.guest, kit.shell_path)
         await shell.reap(f"{COOKIE}={kit.mark}", f"{TERM_GRACE_SECONDS:g}")
         if kit.control:

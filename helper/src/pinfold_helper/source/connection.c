@@ -5,7 +5,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { GREETING = 8 + 4 * 4 + 8 + 16 + 32, ANSWER = 8 + 32 + 8, WAITING = 4, ANSWER_MS = 10000 };
+enum {
+    GREETING = 8 + 4 * 4 + 8 + 16 + 32,
+    ANSWER = 8 + 32 + 8,
+    WAITING = 4,          /* connections that have not proved themselves */
+    ANSWER_MS = 10000,    /* and have so long to do it */
+    PIPE_BYTES = 1 << 20,
+};
 
 static const char MAGIC[] = "pinfold1"; /* 8 bytes of it */
 
@@ -185,6 +191,9 @@ bool greet(const char *folder) {
     first->in = fcntl(0, F_DUPFD_CLOEXEC, 3);
     first->out = fcntl(1, F_DUPFD_CLOEXEC, 3);
     if (first->in < 0 || first->out < 0) return false;
+    /* Best effort: who passes it on has to wait for us less often. */
+    fcntl(first->in, F_SETPIPE_SZ, PIPE_BYTES);
+    fcntl(first->out, F_SETPIPE_SZ, PIPE_BYTES);
     fcntl(first->in, F_SETFL, fcntl(first->in, F_GETFL) | O_NONBLOCK);
     if (!write_all(first->out, greeting, GREETING)) return false;
     fcntl(first->out, F_SETFL, fcntl(first->out, F_GETFL) | O_NONBLOCK);

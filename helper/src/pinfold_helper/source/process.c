@@ -96,8 +96,12 @@ int signal_descendants(pid_t top, int signal_number, const pid_t *spared, size_t
 }
 
 bool kill_descendants(pid_t top, const pid_t *spared, size_t spared_count) {
-    for (int round = 0; round < 100; round++)
-        if (!signal_descendants(top, SIGSTOP, spared, spared_count)) break;
+    for (int round = 0, before = 0; round < 100; round++) {
+        int found = signal_descendants(top, SIGSTOP, spared, spared_count);
+        if (!found) break;
+        if (found == before) poll(NULL, 0, 1); /* to stop they need a turn, which we'd take */
+        before = found;
+    }
     return signal_descendants(top, SIGKILL, spared, spared_count) > 0;
 }
 

@@ -271,6 +271,9 @@ class DockerProcess(Process):
             await self._guest.begun(self._exec_id)
             await self._guest.run(SIGNAL, str(number), self._cookie)
 
+    def send_now(self, data: bytes) -> int:
+        return self._stream.send_now(data)
+
     def was_cut(self) -> bool:
         """Say whether the stream has been ended from the other side and nobody has seen it yet."""
         return not self._output.ended and self._stream.has_ended()

@@ -228,6 +228,15 @@ class EngineSocket(ByteStream):
             except OSError as exc:
                 raise anyio.BrokenResourceError from exc
 
+    def send_now(self, item: bytes) -> int:
+        """Send as much as the kernel takes at once; never while `send` is under way."""
+        if self._closed:
+            return 0
+        try:
+            return self._socket.send(item)
+        except OSError:  # full, or broken: `send` says which
+            return 0
+
     async def send_eof(self) -> None:
         if not self._closed:
             with contextlib.suppress(OSError):  # the other side may be gone

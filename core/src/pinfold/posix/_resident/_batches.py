@@ -6,7 +6,15 @@ import builtins
 import itertools
 import os
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -42,12 +50,13 @@ from pinfold.provider import FileStat, FileType, TreeItem
 
 __all__ = ["ResidentFiles"]
 
-#: Bytes of contents that may be on their way at once, of many small files.
-_BATCH_BYTES: Final = 4 << 20
+#: How many small operations may be on their way at once.
 _BATCH: Final = 256
-#: A file of a tree that is read or written whole; how many of them are asked for ahead.
+#: A file that is read or written whole; how many of them are asked for ahead: 4 MiB at most.
 _SMALL: Final = 64 << 10
 _AHEAD: Final = 64
+#: Of a READ: from its beginning, as much as a small file has.
+_WHOLE: Final = (0).to_bytes(8, "little") + _SMALL.to_bytes(4, "little")
 
 
 class ResidentFiles(SingleFiles):
@@ -57,17 +66,13 @@ class ResidentFiles(SingleFiles):
         self, paths: Sequence[PurePosixPath | str]
     ) -> builtins.list[bytes | PinfoldError]:
         session, places = await self._current()
-        found: builtins.list[bytes | PinfoldError] = []
-        limit = self._limits.read_bytes
-        size = min(64 << 10, limit) + 1  # a larger one is asked for again, by itself
+        size = (
+            min(_SMALL, self._limits.read_bytes) + 1
+        )  # a larger one is asked for again, by itself
         tail = (0).to_bytes(8, "little") + size.to_bytes(4, "little")
-        waiting: builtins.list[_Waiting] = []
-        for path in paths:
-            waiting.append(_begin(session, places, Call.READ, path, tail))
-            if len(waiting) * size >= _BATCH_BYTES:
-                found += [await self._read_one(session, one, size) for one in waiting]
-                waiting.clear()
-        return found + [await self._read_one(session, one, size) for one in waiting]
+        begun = (_begin(session, places, Call.READ, path, tail) for path in paths)
+        async with aclosing(_ahead(session, begun, _AHEAD)) as each:
+            return [await self._read_one(session, one, size) async for one in each]
 
     async def _read_one(self, session: Session, one: _Waiting, size: int) -> bytes | PinfoldError:
         try:
@@ -83,18 +88,17 @@ class ResidentFiles(SingleFiles):
         self, paths: Sequence[PurePosixPath | str]
     ) -> builtins.list[FileStat | PinfoldError]:
         session, places = await self._current()
-        found: builtins.list[FileStat | PinfoldError] = []
-        for start in range(0, len(paths), _BATCH):
-            batch = paths[start : start + _BATCH]
-            waiting = [_begin(session, places, Call.STAT, path, b"") for path in batch]
-            for one in waiting:
-                try:
-                    with errors(one.path, "stat"):
-                        cursor = await one.finish(session, mutates=False)
-                        found.append(stat_of(PurePosixPath(one.path), cursor))
-                except PinfoldError as exc:
-                    found.append(exc)
-        return found
+        begun = (_begin(session, places, Call.STAT, path, b"") for path in paths)
+        async with aclosing(_ahead(session, begun, _BATCH)) as each:
+            return [await self._stat_one(session, one) async for one in each]
+
+    async def _stat_one(self, session: Session, one: _Waiting) -> FileStat | PinfoldError:
+        try:
+            with errors(one.path, "stat"):
+                cursor = await one.finish(session, mutates=False)
+                return stat_of(PurePosixPath(one.path), cursor)
+        except PinfoldError as exc:
+            return exc
 
     async def write_many(self, files: Mapping[PurePosixPath | str, bytes]) -> None:
         session, places = await self._current()
@@ -160,37 +164,41 @@ class ResidentFiles(SingleFiles):
         # Through a link to a directory it is the directory that is meant.
         mode = root.mode if root.type is FileType.DIRECTORY else None
         yield TreeItem(path=PurePosixPath("."), type=FileType.DIRECTORY, mode=mode)
-        ahead: deque[_Waiting] = deque()  # small files, asked for before their turn
-        upcoming = iter([own for own, facts, _ in found if facts.type == 1 and _is_small(facts)])
-        tail = (0).to_bytes(8, "little") + MAX_CALL.to_bytes(4, "little")
-        for own, facts, link in found:
-            kind = TYPES[facts.type - 1]
-            if kind is FileType.OTHER:
-                continue
-            chunks: AsyncIterator[bytes] | None = None
-            if kind is FileType.FILE and _is_small(facts):
-                if not ahead:  # many in one go: a message for each would cost more than they do
-                    for coming in itertools.islice(upcoming, _AHEAD):
-                        ahead.append(_begin(session, places, Call.READ, pure / coming, tail))
-                chunks = self._read_ahead(session, ahead.popleft())
-            elif kind is FileType.FILE:
-                chunks = self.download(pure / own)
-            yield TreeItem(
-                path=PurePosixPath(own),
-                type=kind,
-                mode=facts.mode,
-                size=facts.size if kind is FileType.FILE else 0,
-                link=os.fsdecode(link) if kind is FileType.SYMLINK else None,
-                chunks=chunks,
+        small = (
+            _Waiting(
+                pure / own, *session.begin_call(Call.READ, places.inside(encoded, own) + _WHOLE)
             )
+            for own, facts, _ in found
+            if _is_small(facts)
+        )
+        async with aclosing(_ahead(session, small, _AHEAD)) as reads:
+            for own, facts, link in found:
+                kind = TYPES[facts.type - 1]
+                if kind is FileType.OTHER:
+                    continue
+                chunks: AsyncIterator[bytes] | None = None
+                if _is_small(facts):
+                    chunks = self._read_ahead(session, await anext(reads))
+                elif kind is FileType.FILE:
+                    chunks = self.download(pure / own)
+                yield TreeItem(
+                    path=PurePosixPath(own),
+                    type=kind,
+                    mode=facts.mode,
+                    size=facts.size if kind is FileType.FILE else 0,
+                    link=os.fsdecode(link) if kind is FileType.SYMLINK else None,
+                    chunks=chunks,
+                )
 
     async def _read_ahead(self, session: Session, one: _Waiting) -> AsyncIterator[bytes]:
         with errors(one.path, "read"):
             cursor = await one.finish(session, mutates=False)
             size, data = cursor.u64(), cursor.rest()
         if len(data) < size:  # it has grown meanwhile
-            data = await self.read(one.path)
-        if data:
+            async with aclosing(self._download(one.path, 0, 1 << 62)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        elif data:
             yield data
 
     async def upload_tree(
@@ -293,8 +301,25 @@ def _begin(
     return _Waiting(pure, number, pending)
 
 
+async def _ahead(
+    session: Session, begun: Iterator[_Waiting], most: int
+) -> AsyncGenerator[_Waiting, None]:
+    """Yield what is begun, in turn, with up to `most` on their way, so that neither side waits.
+
+    Many are sent at once: a message for each would cost more than they do.
+    """
+    waiting: deque[_Waiting] = deque()
+    while True:
+        if len(waiting) <= most // 2:
+            waiting.extend(itertools.islice(begun, most - len(waiting)))
+            await session.flush()
+        if not waiting:
+            return
+        yield waiting.popleft()
+
+
 def _is_small(facts: Facts) -> bool:
-    return facts.size <= _SMALL
+    return facts.type == 1 and facts.size <= _SMALL
 
 
 async def _finish_write(session: Session, one: _Waiting) -> None:

@@ -27,6 +27,10 @@ class Link(ABC):
         """
 
     @abstractmethod
+    def send_now(self, data: bytes) -> int:
+        """Send as much as can be sent without waiting; return how many bytes that was."""
+
+    @abstractmethod
     def was_cut(self) -> bool:
         """Say whether the other side is known to be gone, before anything is sent or read."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import Final
 
 from pinfold.errors import OutsideWorkspace
 from pinfold.posix._resident._wire import text
@@ -11,6 +13,9 @@ from pinfold.provider import guest_path
 from pinfold.spec import WORKSPACE
 
 __all__ = ["Places"]
+
+#: What stands before the text of an encoded path: the root's number, and the text's length.
+_PATH_HEAD: Final = 5
 
 
 class Places:
@@ -46,6 +51,12 @@ class Places:
         pure = guest_path(path, self._roots)
         encoded, is_root = _below(str(pure), self._by_name)
         return pure, encoded, is_root
+
+    @staticmethod
+    def inside(encoded: bytes, name: str) -> bytes:
+        """Encode what lies in a directory, as the helper has named it, from its own encoding."""
+        directory = encoded[_PATH_HEAD:-1]  # without its NUL
+        return encoded[:1] + text(directory + b"/" * bool(directory) + os.fsencode(name))
 
     def encode(self, place: PurePosixPath) -> bytes:
         """Encode a path of the target's, as a guest is given it.

@@ -17,7 +17,7 @@ from pinfold.posix._resident._batches import ResidentFiles
 from pinfold.posix._resident._exec import ResidentGuest
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
-from pinfold.posix._resident._start import FOLDERS, NoHelper, Running, load, start
+from pinfold.posix._resident._start import FOLDERS, NoHelper, Running, load, remove, start
 from pinfold.posix._resident._stream import Refused
 from pinfold.posix._resident._tree import ResidentTree
 from pinfold.posix._resident._wire import Call, text
@@ -192,7 +192,11 @@ class Resident:
 
     async def _start(self, purge: str) -> None:
         running = await start(
-            self._outer, purge=purge, folders=self._folders, program=self._program
+            self._outer,
+            purge=purge,
+            left=self._running.folder if self._running is not None else "",
+            folders=self._folders,
+            program=self._program,
         )
         try:
             roots = [await _root(running.session, place) for place in self.physical]
@@ -213,6 +217,15 @@ class Resident:
         async with self._starting:
             if self._running is not None:
                 await self._running.session.detach()
+
+    async def sweep(self) -> None:
+        """Remove its folder, once it is closed: one that was killed has left it.
+
+        Raises:
+            Lost, Unavailable: the target went away.
+        """
+        if self._running is not None:
+            await remove(self._outer, self._running.folder)
 
     async def aclose(self) -> None:
         """End the helper and all that it started; no later call starts it again."""

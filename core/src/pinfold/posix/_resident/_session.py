@@ -253,17 +253,12 @@ class Session:
     async def flush(self) -> None:
         """Send what is to be sent; what the connection does not carry is left to the next."""
         while self._unsent and self._link is not None:
+            if not self._sending.locked() and self._send_now(self._link):
+                continue
             async with self._sending:
                 if not self._unsent or self._link is None:
                     return
-                piece = self._unsent.popleft()
-                if len(piece) < _PIECE // 4 and self._unsent:
-                    parts = [piece]
-                    size = len(piece)
-                    while self._unsent and size + len(self._unsent[0]) <= _PIECE:
-                        parts.append(self._unsent.popleft())
-                        size += len(parts[-1])
-                    piece = b"".join(parts)
+                piece = self._next_piece()
                 self._sent.append(piece)
                 link, done = self._link, False
                 with anyio.move_on_after(_SEND_SECONDS, shield=True):
@@ -272,6 +267,29 @@ class Session:
                         done = True
                 if not done and self._link is link:
                     await self._hang_up()
+
+    def _next_piece(self) -> bytes:
+        piece = self._unsent.popleft()
+        if len(piece) >= _PIECE // 4 or not self._unsent:
+            return piece
+        parts, size = [piece], len(piece)
+        while self._unsent and size + len(self._unsent[0]) <= _PIECE:
+            parts.append(self._unsent.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def _send_now(self, link: Link) -> bool:
+        """Send a piece if it is small and the connection takes it at once: it mostly does.
+
+        To wait for that, and to limit how long, costs as much as all else of a small operation.
+        """
+        piece = self._next_piece()
+        sent = link.send_now(piece) if len(piece) < _PIECE // 4 else 0
+        if sent:
+            self._sent.append(piece[:sent])
+        if sent < len(piece):
+            self._unsent.appendleft(piece[sent:])
+        return sent == len(piece)
 
     async def room(self) -> None:
         """Wait until not too much is on its way."""

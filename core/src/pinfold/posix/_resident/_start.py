@@ -19,7 +19,7 @@ from pinfold.posix._resident._link import Connector, Link
 from pinfold.posix._resident._session import Session
 from pinfold.posix._resident._wire import Malformed
 
-__all__ = ["NoHelper", "Running", "load", "start"]
+__all__ = ["NoHelper", "Running", "load", "remove", "start"]
 
 #: Where it may be put, the best first; one that is full, read-only or noexec is passed over.
 FOLDERS: Final = ("/tmp", "/dev/shm", "/var/tmp", "/run")  # noqa: S108 -- in the target
@@ -28,13 +28,14 @@ _LINE_BYTES: Final = 512
 #: How `helper connect` ends when there is no helper, or the program itself is gone.
 _NOBODY: Final = (6, 126, 127)
 
-#: $1 a random name, $2 what `helper purge` takes, or nothing; then the folders. It says
-#: `machine folder`, then takes a line with a size, and that many bytes. `head` may read on: nothing
-#: else is sent before the helper greets.
+#: $1 a random name, $2 what `helper purge` takes, or nothing, $3 the folder of a helper that was
+#: killed, or nothing; then the folders. It says `machine folder`, then takes a line with a size and
+#: that many bytes. `head` may read on: nothing else is sent before the helper greets.
 _SCRIPT: Final = r"""
 umask 077
-name=$1 purge=$2
-shift 2
+name=$1 purge=$2 left=$3
+shift 3
+[ -z "$left" ] || rm -rf "$left"
 for base in "$@"; do
   folder=$base/.pinfold-helper-$name
   mkdir "$folder" && printf '#!/bin/sh\nexit 7\n' >"$folder/helper" &&
@@ -86,6 +87,9 @@ class _ProcessLink(Link):
     async def send(self, data: bytes) -> None:
         await self._process.stdin.send(data)
 
+    def send_now(self, data: bytes) -> int:
+        return self._process.send_now(data)
+
     def was_cut(self) -> bool:
         return self._process.was_cut()
 
@@ -135,6 +139,7 @@ async def start(
     guest: Guest,
     *,
     purge: str = "",
+    left: str = "",
     folders: tuple[str, ...] = FOLDERS,
     program: Callable[[str], bytes] = load,
     shell: str = "sh",
@@ -146,6 +151,7 @@ async def start(
         purge: what to end before, or nothing: `NAME=VALUE TICKS`, the beginning of a variable that
             marks the processes of earlier helpers, and the tick after which all was started by one
             (0: there is no such tick).
+        left: the folder of a helper that was killed, which is removed; or nothing.
         folders: where it may be put.
         program: the machine's name to the program.
         shell: the target's.
@@ -155,7 +161,7 @@ async def start(
         Lost, Unavailable: the target went away.
     """
     name = secrets.token_hex(8)
-    argv = [shell, "-c", _SCRIPT, "pinfold", name, purge, *folders]
+    argv = [shell, "-c", _SCRIPT, "pinfold", name, purge, left, *folders]
     process = await guest.spawn(argv, {}, PurePosixPath("/"))
     link = _ProcessLink(process)
     folder = ""
@@ -178,9 +184,7 @@ async def start(
             await link.aclose()
             if folder:  # what is not our helper leaves it there
                 with suppress(PinfoldError):
-                    process = await guest.spawn(["rm", "-rf", folder], {}, PurePosixPath("/"))
-                    await process.wait()
-                    await process.aclose()
+                    await remove(guest, folder)
         if isinstance(exc, TimeoutError):
             raise NoHelper(f"the helper did not start within {_START_SECONDS:g} seconds") from exc
         if isinstance(exc, Malformed):
@@ -188,6 +192,19 @@ async def start(
         if isinstance(exc, (anyio.EndOfStream, anyio.BrokenResourceError)):
             raise NoHelper("the helper ended at once: the target does not let it run") from exc
         raise
+
+
+async def remove(guest: Guest, folder: str) -> None:
+    """Remove the folder of a helper that is gone.
+
+    Raises:
+        Lost, Unavailable: the target went away.
+    """
+    process = await guest.spawn(["rm", "-rf", folder], {}, PurePosixPath("/"))
+    try:
+        await process.wait()
+    finally:
+        await process.aclose()
 
 
 async def _first_line(process: Process) -> tuple[str, str]:
