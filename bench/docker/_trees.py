@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import secrets
-import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -48,8 +48,7 @@ def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
         await box.files.upload_tree("/workspace/tree", items())
 
     async def down(box: DockerInstance) -> None:
-        target = folder / "down"
-        shutil.rmtree(target, ignore_errors=True)
+        target = fresh(folder)
         async for item in box.files.download_tree("/workspace/tree"):
             place = target / item.path
             if item.type is FileType.DIRECTORY:
@@ -67,8 +66,7 @@ def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
             subprocess.run([*prefix, "/workspace", "-xf", "-"], input=stream.getvalue(), check=True)
 
         def tar_down() -> None:
-            target = folder / "piped"
-            shutil.rmtree(target, ignore_errors=True)
+            target = fresh(folder)
             done = subprocess.run(
                 [*prefix, "/workspace", "-cf", "-", "piped"], check=True, capture_output=True
             )
@@ -90,6 +88,11 @@ def trees(bench: Bench, folder: Path) -> Iterator[dict[str, Any]]:
         yield from beside_cp(bench, folder, shell.ref.id, helped, up, down)
 
 
+def fresh(folder: Path) -> Path:
+    """A place that is new each time: to remove an old copy takes as long as to make one."""
+    return Path(tempfile.mkdtemp(prefix="copy-", dir=folder))
+
+
 def beside_cp(
     bench: Bench, folder: Path, container: str, helped: DockerInstance, up: Move, down: Move
 ) -> Iterator[dict[str, Any]]:
@@ -97,8 +100,7 @@ def beside_cp(
         bench.cli("cp", f"{folder / 'tree'}/.", f"{container}:/workspace/tree")
 
     def copied_down() -> None:
-        shutil.rmtree(folder / "copied-tree", ignore_errors=True)
-        bench.cli("cp", f"{container}:/workspace/tree", str(folder / "copied-tree"))
+        bench.cli("cp", f"{container}:/workspace/tree", str(fresh(folder)))
 
     def helper(what: Move, limit: float) -> Way:
         return Way(
