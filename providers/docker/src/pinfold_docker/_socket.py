@@ -32,6 +32,8 @@ IDLE_SECONDS: Final = 0.4
 #: What the guard reads of a stream at once; thrice in two seconds is more than a pipe holds.
 DRIP_BYTES: Final = 128 * 1024
 MEMORY_BYTES: Final = 1024 * 1024
+#: As much as the kernel allows, twice its default: half the wake-ups of a long upload.
+SEND_BUFFER_BYTES: Final = 1024 * 1024
 #: Reads that found something at once, after which other tasks have a turn.
 EAGER_READS: Final = 8
 
@@ -268,6 +270,7 @@ async def connect_unix(path: str) -> EngineSocket:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         sock.setblocking(False)
         while True:
             try:
