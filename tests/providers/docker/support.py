@@ -125,19 +125,24 @@ async def image(
     base: str = BUSYBOX,
     *,
     files: Mapping[str, bytes] = {},
+    links: Mapping[str, str] = {},
     changes: tuple[str, ...] = (),
 ) -> AsyncIterator[str]:
     """An image made of another one by a commit, gone afterwards."""
     tag = f"made-{time.monotonic_ns()}"
     container = client.containers.create(base, ["/bin/true"], network_mode="none")
     try:
-        if files:
+        if files or links:
             stream = io.BytesIO()
             with tarfile.open(fileobj=stream, mode="w") as tar:
                 for name, data in files.items():
                     entry = tarfile.TarInfo(name)
                     entry.size, entry.mode = len(data), 0o755
                     tar.addfile(entry, io.BytesIO(data))
+                for name, text in links.items():
+                    entry = tarfile.TarInfo(name)
+                    entry.type, entry.linkname = tarfile.SYMTYPE, text
+                    tar.addfile(entry)
             container.put_archive("/", stream.getvalue())
         container.commit("pinfold-test", tag, changes=list(changes))
     finally:

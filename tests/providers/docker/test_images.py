@@ -60,6 +60,29 @@ async def test_an_image_with_settings_of_its_own_works(client, provider, changes
     assert {volume.name for volume in client.volumes.list()} == volumes
 
 
+@pytest.mark.parametrize("target", ["var/tmp", "/nowhere", "/dev/shm"])
+async def test_an_image_whose_tmp_is_a_link_has_one_that_can_be_written(client, provider, target):
+    """What it leads to has a mode that was not meant for it, and the runtime keeps that mode."""
+    async with (
+        image(client, files={"var/tmp/x": b"", "opt/x": b""}, links={"tmp": target}) as name,
+        box(provider, image=name, roots=("/opt",)) as instance,
+    ):
+        script = "cd /tmp && printf '#!/bin/sh\necho ran' >x && chmod +x x && ./x && touch /opt/y"
+        assert await said(instance, script) == "ran\n"
+        await instance.pause()
+        await instance.resume()
+        assert await said(instance, script) == "ran\n"
+
+
+@pytest.mark.parametrize("target", ["/workspace", "workspace/tmp", "l"])
+async def test_an_image_whose_tmp_would_hide_the_workspace_is_refused(client, provider, target):
+    links = {"l": "./workspace", "tmp": target}
+    async with image(client, links=links) as name:
+        error = await refused(provider, SpecInvalid, image=name)
+    assert [fault.code for fault in error.faults] == ["tmp_in_workspace"]
+    assert strays(client) == []
+
+
 async def refused(provider, error, **options):
     with pytest.raises(error) as caught:
         await make(provider, **options)

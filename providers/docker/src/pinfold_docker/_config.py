@@ -61,8 +61,9 @@ def container_config(
     """
     owner = f"uid={options.user},gid={options.user}"
     size = f"size={options.tmp_bytes}"
+    # All are the user's: where the image has such a folder, its mode stays in force (runc 1.1).
     tmpfs = {
-        "/tmp": f"{TMPFS},{size},mode=1777",  # noqa: S108 - the container's
+        "/tmp": f"{TMPFS},{owner},{size},mode=1777",  # noqa: S108 - the container's
         RUNTIME_DIRECTORY: f"{TMPFS},{owner},mode=0700,size={RUNTIME_BYTES}",
         **dict.fromkeys(writable_roots, f"{TMPFS},{owner},{size},mode=0755"),
     }

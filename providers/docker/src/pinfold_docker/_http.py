@@ -151,7 +151,13 @@ def path_of(*parts: str, query: Mapping[str, Any] | None = None) -> str:
 
 
 class Connection:
-    """One connection: one exchange after the other, the last of which may take the stream over."""
+    """One connection: one exchange after the other, the last of which may take the stream over.
+
+    Attributes:
+        headers: of the last answer, their names in lower case.
+    """
+
+    headers: Mapping[str, str]
 
     def __init__(self, stream: ByteStream, sock: EngineSocket, endpoint: Endpoint) -> None:
         self._stream = stream
@@ -218,10 +224,8 @@ class Connection:
             if isinstance(event, h11.InformationalResponse) and event.status_code != 101:
                 continue
             if isinstance(event, (h11.Response, h11.InformationalResponse)):
-                return Response(
-                    status=event.status_code,
-                    headers={k.decode().lower(): v.decode("latin-1") for k, v in event.headers},
-                )
+                self.headers = {k.decode().lower(): v.decode("latin-1") for k, v in event.headers}
+                return Response(status=event.status_code, headers=self.headers)
             raise anyio.EndOfStream
 
     async def _event(self) -> Any:

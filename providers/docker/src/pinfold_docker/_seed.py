@@ -9,11 +9,17 @@ which the engine itself unpacks an archive that holds nothing but the owner.
 from __future__ import annotations
 
 import io
+import json
 import tarfile
+from base64 import b64decode
 from collections.abc import Mapping
 from contextlib import aclosing
+from pathlib import PurePosixPath
 from typing import Any, Final
 
+from pinfold.errors import SpecInvalid
+from pinfold.faults import Fault
+from pinfold.spec import WORKSPACE
 from pinfold_docker._config import volume_name
 from pinfold_docker._engine import Engine
 from pinfold_docker._http import EngineError
@@ -43,6 +49,7 @@ class Seeder:
 
         Raises:
             EngineError: the engine refuses.
+            SpecInvalid: the image can't be used.
         """
         helper = name + SEED_SUFFIX
         config: dict[str, Any] = {
@@ -72,6 +79,7 @@ class Seeder:
             headers={"Content-Type": "application/x-tar"},
         )
         if (image, user) not in self._fits:
+            await _refuse_tmp_in_workspace(engine, helper)
             self._fits[image, user] = await _passes_on(engine, helper, user)
 
     async def clear(self, engine: Engine, name: str) -> None:
@@ -88,6 +96,33 @@ def _owner_archive(user: int) -> bytes:
         entry.uid = entry.gid = user
         tar.addfile(entry)
     return stream.getvalue()
+
+
+async def _refuse_tmp_in_workspace(engine: Engine, container: str) -> None:
+    """Refuse an image whose /tmp leads into the workspace: its memory would hide the volume."""
+    try:
+        async with engine.exchange(
+            "HEAD",
+            "containers",
+            container,
+            "archive",
+            query={"path": "/tmp"},  # noqa: S108
+        ) as connection:
+            facts = json.loads(b64decode(connection.headers["x-docker-container-path-stat"]))
+    except EngineError:
+        return  # there is none
+    where = PurePosixPath(str(facts.get("linkTarget") or "/tmp"))  # noqa: S108
+    if WORKSPACE in (where, *where.parents):
+        raise SpecInvalid(
+            [
+                Fault(
+                    pointer="/target/options/image",
+                    code="tmp_in_workspace",
+                    message=f"the image's /tmp is a link to {str(where)!r}, in the workspace",
+                    hint="use an image whose /tmp is a directory",
+                )
+            ]
+        )
 
 
 async def _passes_on(engine: Engine, container: str, user: int) -> bool:
