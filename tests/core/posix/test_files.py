@@ -21,8 +21,8 @@ from pinfold.errors import (
     PinfoldError,
     TooLarge,
 )
-from pinfold.provider import FileType, TreeItem
-from tests.core.posix.conftest import until
+from pinfold.provider import ExecRequest, FileType, InstanceRef, TreeItem
+from tests.core.posix.conftest import LocalInstance, until
 from tests.names import HOSTILE, use_all
 
 pytestmark = pytest.mark.anyio
@@ -400,6 +400,50 @@ async def test_fs5_a_full_file_system_is_no_space(tmp_path, request, kind) -> No
             assert await kit.files.read("/workspace/f") == b"old"
         assert [entry.path.name for entry in await kit.files.list("/workspace")] == ["f"]
         await kit.files.write("/workspace/g", bytes(100_000))  # nothing was left behind
+    finally:
+        guest.close()
+
+
+@pytest.mark.parametrize("kind", ["busybox"])
+async def test_fs5_a_read_only_workspace_refuses_every_change_and_can_be_read(
+    tmp_path, request, kind
+) -> None:
+    from pinfold.errors import PermissionDenied
+    from pinfold.posix import equip
+    from tests.core.posix.guests import BusyboxGuest
+
+    workspace = tmp_path / "w"
+    (workspace / "d").mkdir(parents=True)
+    (workspace / "f").write_text("old")
+    guest = BusyboxGuest(
+        request.getfixturevalue("busybox"),
+        workspace,
+        *("--ro-bind", str(workspace), "/workspace"),
+    )
+    try:
+        kit = await equip(guest, root=PurePosixPath("/workspace"), helper="never")
+        files = kit.files
+        item = TreeItem(path=PurePosixPath("g"), type=FileType.FILE, chunks=chunks(b""))
+        for operation in (
+            lambda: files.write("/workspace/f", b"new"),
+            lambda: files.write("/workspace/n/g", b"new"),
+            lambda: files.upload("/workspace/g", chunks(b"new")),
+            lambda: files.write_many({"/workspace/f": b"new", "/workspace/d/g": b"new"}),
+            lambda: files.upload_tree("/workspace/d", [item]),
+            lambda: files.make_directory("/workspace/n"),
+            lambda: files.remove("/workspace/f"),
+            lambda: files.remove("/workspace/d", recursive=True),
+            lambda: files.rename("/workspace/f", "/workspace/g"),
+            lambda: files.symlink("/workspace/l", "f"),
+            lambda: files.chmod("/workspace/f", 0o600),
+        ):
+            with pytest.raises(PermissionDenied):
+                await operation()
+        assert await files.read_many(["/workspace/f"]) == [b"old"]
+        assert [entry.path.name for entry in await files.list("/workspace")] == ["d", "f"]
+        instance = LocalInstance(InstanceRef(provider="test", id="read-only"), kit)
+        ran = await instance.exec(ExecRequest(shell="cat f; echo new >f"))
+        assert (ran.exit_code != 0, ran.stdout) == (True, b"old")
     finally:
         guest.close()
 

@@ -4,12 +4,21 @@ import gc
 import math
 import os
 import re
+import resource
+import signal
 import time
 
 import anyio
 import pytest
 
-from pinfold.errors import InvalidArgument, NotADirectory, NotFound, OutsideWorkspace, TooLarge
+from pinfold.errors import (
+    InvalidArgument,
+    NotADirectory,
+    NotFound,
+    OutsideWorkspace,
+    TooLarge,
+    Unavailable,
+)
 from pinfold.provider import ExecRequest
 from pinfold.spec import RETURN_GRACE_SECONDS, TERM_GRACE_SECONDS
 from tests.providers.host.support import (
@@ -494,6 +503,39 @@ async def test_limits_of_the_options_hold(anyio_backend, level, options, script,
         assert result.exit_code in {126, 127}
     finally:
         await instance.destroy()
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "number", "limit"),
+    [
+        ({"cpu_seconds": 1}, "while :; do :; done", signal.SIGXCPU, "cpu"),
+        ({"file_bytes": 4096}, "exec head -c 9999 /dev/zero >f", signal.SIGXFSZ, "disk"),
+    ],
+)
+async def test_a_limit_that_ends_a_command_is_named(
+    anyio_backend, level, options, script, number, limit
+):
+    """Section 4, `limit`: the signal comes before SIGKILL, and the result says what was met."""
+    from tests.providers.host.support import create
+
+    instance = await create(level, options={"rlimits": options})
+    try:
+        result = await sh(instance, script)
+        assert (result.exit_code, result.signal, result.limit) == (128 + number, number, limit)
+    finally:
+        await instance.destroy()
+
+
+async def test_a_limit_that_pinfold_itself_may_not_have_is_refused(
+    anyio_backend, level, monkeypatch
+):
+    """RS-6, EX-1: at the creation, not by an exit code of every command."""
+    from tests.providers.host.support import create
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    with pytest.raises(Unavailable, match="RLIMIT_NOFILE 65: pinfold itself may have 64"):
+        await create(level, options={"rlimits": {"open_files": 65}})
 
 
 async def test_a_limit_on_processes_is_told_as_it_is(anyio_backend, native):

@@ -21,7 +21,7 @@ from pinfold.provider import (
     InstanceStatus,
     roots_of,
 )
-from pinfold.spec import WORKSPACE, Limits, ResolvedSpec, from_json, thaw
+from pinfold.spec import WORKSPACE, Limits, ResolvedSpec
 from pinfold_host import _seccomp
 from pinfold_host._beneath import Root, Roots
 from pinfold_host._boundary import TMP, Network, bubblewrap_argv, etc_files, slirp_argv
@@ -30,7 +30,7 @@ from pinfold_host._files import DirectFiles
 from pinfold_host._linux import O_PATH, Identity
 from pinfold_host._local import LocalGuest
 from pinfold_host._native import Launcher, NativeGuest
-from pinfold_host._options import HostOptions
+from pinfold_host._options import HostOptions, options_of
 from pinfold_host._place import PROBE_UID, Place, Record
 from pinfold_host._processes import end_instance, start_time
 from pinfold_host._restore import Restore
@@ -172,7 +172,7 @@ async def take_local(place: Place, ref: InstanceRef, spec: ResolvedSpec, ctx: Co
         OSError: its folder is not there, or is no folder.
     """
     physical = PurePosixPath(place.workspace)
-    options = _options(spec)
+    options = options_of(spec)
     held = Held(place=place, roots=Roots([_root(WORKSPACE, physical, place.workspace)]))
     guest = LocalGuest(
         roots=held.roots,
@@ -215,7 +215,7 @@ async def make_native(
             network=network,
             launcher=launcher,
         )
-        options = _options(spec)
+        options = options_of(spec)
         passed = {name: os.environ[name] for name in options.pass_env if name in os.environ}
         guest = NativeGuest(
             launcher=launcher,
@@ -266,10 +266,6 @@ async def try_boundary() -> None:
 def _root(caller: PurePosixPath, guest: PurePosixPath, folder: Path) -> Root:
     fd = os.open(folder, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     return Root(caller=caller, guest=os.fsencode(str(guest)), fd=fd, folder=str(folder))
-
-
-def _options(spec: ResolvedSpec) -> HostOptions:
-    return from_json({} if spec.target is None else thaw(spec.target.options), HostOptions)
 
 
 def _passed(options: HostOptions) -> dict[str, str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-__all__ = ["HostOptions", "Rlimits"]
+from pinfold.errors import Unavailable
+from pinfold.spec import ResolvedSpec, from_json, thaw
+
+__all__ = ["HostOptions", "Rlimits", "options_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -12,7 +15,7 @@ class Rlimits:
     """Resource limits for each process of each command; null is the user's own limit.
 
     Attributes:
-        cpu_seconds: processor time; past it SIGXCPU, then SIGKILL.
+        cpu_seconds: processor time; past it SIGXCPU, a second later SIGKILL.
         address_space_bytes: virtual memory; past it allocation fails.
         file_bytes: the largest file that can be written; past it SIGXFSZ.
         open_files: file descriptors.
@@ -36,6 +39,24 @@ class Rlimits:
         }
         return {name: value for name, value in pairs.items() if value is not None}
 
+    def check(self) -> None:
+        """See that a process without rights can have them here.
+
+        Raises:
+            Unavailable: this process's own hard limits are lower.
+        """
+        import resource
+
+        for name, value in self.by_resource().items():
+            _, most = resource.getrlimit(getattr(resource, name))
+            if most != resource.RLIM_INFINITY and value > most:
+                raise Unavailable(
+                    f"commands can't have {name} {value}: pinfold itself may have {most} at most",
+                    hint="lower the option in rlimits, or raise the limit that pinfold is run with",
+                    details={"limit": name, "most": most},
+                    retryable=False,
+                )
+
 
 @attrs.frozen(kw_only=True)
 class HostOptions:
@@ -48,3 +69,8 @@ class HostOptions:
 
     rlimits: Rlimits = Rlimits()
     pass_env: tuple[str, ...] = ()
+
+
+def options_of(spec: ResolvedSpec) -> HostOptions:
+    """Return a spec's options."""
+    return from_json({} if spec.target is None else thaw(spec.target.options), HostOptions)

@@ -33,7 +33,7 @@ from pinfold.spec import (
     ResolvedSpec,
 )
 from pinfold_host._features import capabilities_of, features_of
-from pinfold_host._options import HostOptions
+from pinfold_host._options import HostOptions, options_of
 
 if TYPE_CHECKING:
     from pinfold_host._place import Place
@@ -143,6 +143,8 @@ class HostProvider(Provider):
         native = spec.containment.level is Level.NATIVE
         if native and (reason := missing()):
             raise Unavailable(f"level native can't be had here: {reason}")
+        if native or os.geteuid() != 0:
+            options_of(spec).rlimits.check()
         place = Place()
         ref = InstanceRef(
             provider=self.descriptor.name,

@@ -81,7 +81,10 @@ def _do(word: str) -> None:
         import resource
 
         name, _, value = word.partition("=")
-        resource.setrlimit(getattr(resource, name), (int(value), int(value)))
+        which, soft = getattr(resource, name), int(value)
+        # One second more, where that may be: at the hard limit it is SIGKILL that comes, and first.
+        spare = name == "RLIMIT_CPU" and resource.getrlimit(which)[1] != soft
+        resource.setrlimit(which, (soft, soft + spare))
 
 
 if __name__ == "__main__":
