@@ -35,6 +35,7 @@ from pinfold.provider import (
     ScanState,
     Sink,
     Tree,
+    TreeItem,
 )
 from pinfold_conformance._expect import AdapterFault, short
 
@@ -168,6 +169,22 @@ def check_stat(name: str, value: Any) -> FileStat:
     return stat
 
 
+def check_item(value: Any) -> TreeItem:
+    """Hold an entry of a tree that comes down to its form: its reader may trust its name.
+
+    Raises:
+        AdapterFault: it is not of it.
+    """
+    item = typed("an item of download_tree", value, TreeItem)
+    path = typed("TreeItem.path", item.path, PurePosixPath)
+    typed("TreeItem.type", item.type, FileType)
+    if path.is_absolute() or ".." in path.parts or "\0" in str(path):
+        raise AdapterFault(f"download_tree has an item {short(str(path))}, not in the tree")
+    if (item.type is FileType.SYMLINK) != (item.link is not None):
+        raise AdapterFault(f"the link of {short(str(path))} is {short(item.link)}")
+    return item
+
+
 class GuardedFiles(Files):
     """Files whose every answer is of the contract's form."""
 
@@ -272,7 +289,7 @@ class GuardedFiles(Files):
     async def download_tree(self, path: Path) -> AsyncIterator[Any]:
         with self.meter.call("download_tree"):
             async for item in self.inner.download_tree(path):
-                yield item
+                yield check_item(item)
 
     async def upload_tree(self, path: Path, items: Any) -> int:
         with self.meter.call("upload_tree"):

@@ -1,11 +1,13 @@
 """A deliberately naive adapter: a folder of this machine, with paths joined and followed.
 
-Every attack has to succeed against it; one that does not proves nothing and is to be deleted.
+Every attack has to succeed against it; one that does not proves nothing and is to be deleted. This
+machine comes to no harm by it: what it changes is its own, or what a check has put outside.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -104,6 +106,7 @@ class _Files(Files):
         return data[offset:] if length is None else data[offset : offset + length]
 
     async def write(self, path: GuestPath, data: bytes, *, mode: int | None = None) -> None:
+        _spare(self.at(path).resolve())
         with _translated():
             await anyio.Path(self.at(path).parent).mkdir(parents=True, exist_ok=True)
             await _thread(partial(self.at(path).write_bytes, data))
@@ -120,6 +123,7 @@ class _Files(Files):
     async def make_directory(
         self, path: GuestPath, *, parents: bool = True, exist_ok: bool = True
     ) -> None:
+        _spare(self.at(path).resolve())
         with _translated():
             await anyio.Path(self.at(path)).mkdir(parents=parents, exist_ok=exist_ok)
 
@@ -129,14 +133,18 @@ class _Files(Files):
             _remove(place)
 
     async def rename(self, source: GuestPath, target: GuestPath) -> None:
+        for path in (source, target):
+            _spare(self.at(path).parent.resolve() / PurePosixPath(path).name)
         with _translated():
             await anyio.Path(self.at(source)).rename(self.at(target))
 
     async def symlink(self, path: GuestPath, target: str) -> None:
+        _spare(self.at(path).parent.resolve() / PurePosixPath(path).name)
         with _translated():
             await anyio.Path(self.at(path)).symlink_to(target)
 
     async def chmod(self, path: GuestPath, mode: int) -> None:
+        _spare(self.at(path).resolve())
         with _translated():
             await anyio.Path(self.at(path)).chmod(mode)
 
@@ -151,7 +159,24 @@ class _Files(Files):
         return len(data)
 
 
+#: What may change: folders of this adapter, and what checks put beside them (`Case.name`).
+_PLAYTHING: Final = re.compile(r"pinfold-naive-.*|.*[0-9a-f]{12}")
+
+
+def _spare(real: Path) -> None:
+    """Let no attack go further than it needs to: it has won once it is told of the outside.
+
+    Raises:
+        PermissionDenied: that place is this machine's own.
+    """
+    base = Path(tempfile.gettempdir()).resolve()
+    inner = real.relative_to(base).parts if real.is_relative_to(base) else ()
+    if not inner or not _PLAYTHING.fullmatch(inner[0]):
+        raise PermissionDenied(f"even a naive adapter leaves {str(real)!r} alone")
+
+
 def _remove(place: Path) -> None:
+    _spare(place.parent.resolve() / place.name)
     if place.is_dir():  # also where a link leads to one
         for inner in place.iterdir():
             _remove(inner)
@@ -208,6 +233,7 @@ class _Tree(Tree):
         with _translated():
             for entry in plan.entries:
                 place = anyio.Path(self._root / entry.path)
+                _spare(Path(await place.resolve()))
                 if entry.type is FileType.DIRECTORY:
                     await place.mkdir(exist_ok=True)
                 elif entry.link is not None:

@@ -6,7 +6,7 @@ a canary outside of the workspace, and succeeds when the canary is read, changed
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from pinfold.errors import OutsideWorkspace, PinfoldError
+from pinfold.provider import FileType, TreeItem
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, Inconclusive, equal
 from pinfold_conformance.checks.files_paths import one_chunk
@@ -143,6 +144,38 @@ async def _cwd(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
     return (await case.sh(case.dialect.pwd(), cwd=path)).stdout
 
 
+async def _read_many(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
+    return _only(await case.files.read_many([path]))
+
+
+async def _stat_many(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
+    return _only(await case.files.stat_many([path]))
+
+
+def _only(found: Sequence[Any]) -> Any:
+    (one,) = found
+    if isinstance(one, PinfoldError):
+        raise one
+    return one
+
+
+async def _write_many(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
+    return await case.files.write_many({path: b"overwritten"})
+
+
+async def _tree_in(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
+    return await case.files.upload_tree(path.parent, [_item(path.name)])
+
+
+async def _name_in(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
+    inner = path.relative_to(plain.parent)
+    return await case.files.upload_tree(plain.parent, [_item(str(inner))])
+
+
+def _item(name: str) -> TreeItem:
+    return TreeItem(path=PurePosixPath(name), type=FileType.FILE, size=3, chunks=one_chunk(b"bad"))
+
+
 async def _tree_out(case: Case, path: PurePosixPath, plain: PurePosixPath) -> Any:
     return [item.path async for item in case.files.download_tree(path)]
 
@@ -161,16 +194,17 @@ LED: Final = ("first", "dir/inner")
 
 FILES: Final[dict[str, Act]] = {
     "read": _read, "range": _range, "download": _download, "write": _write, "upload": _upload,
-    "chmod": _chmod,
+    "chmod": _chmod, "read-many": _read_many, "write-many": _write_many, "tree-name": _name_in,
 }  # fmt: skip
 FOLDERS: Final[dict[str, Act]] = {"list": _list, "cwd": _cwd}
 BELOW: Final[dict[str, Act]] = {
     "read": _read, "download": _download, "write": _write, "upload": _upload, "stat": _stat,
-    "remove": _remove, "rename-out": _rename_out, "chmod": _chmod,
+    "remove": _remove, "rename-out": _rename_out, "chmod": _chmod, "read-many": _read_many,
+    "stat-many": _stat_many, "write-many": _write_many, "tree-in": _tree_in, "tree-name": _name_in,
 }  # fmt: skip
 NEW: Final[dict[str, Act]] = {
     "write": _write, "upload": _upload, "mkdir": _mkdir, "rename-in": _rename_in,
-    "symlink": _symlink,
+    "symlink": _symlink, "write-many": _write_many, "tree-in": _tree_in, "tree-name": _name_in,
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from pinfold.provider import FileStat, FileType, TreeItem
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
 from pinfold_conformance._registry import Kind, Place, check
-from pinfold_conformance.checks.files_paths import one_chunk, operations
+from pinfold_conformance.checks.files_paths import harmless, one_chunk, operations
 
 
 @check("FS-5.not-found")
@@ -261,11 +261,12 @@ async def special_absent(case: Case) -> None:
 @check("FS-5.never-lost")
 async def never_lost(case: Case) -> None:
     """No file error is ever taken for lost compute: the target works on after each."""
-    files, scratch = case.files, await case.scratch()
+    files, scratch, stray = case.files, await case.scratch(), case.name("none-")
     for name in ("read", "list", "remove"):
-        for path in (scratch / "none", PurePosixPath("/etc"), "x"):
-            with expect_raises(PinfoldError, what=f"{name} of {path}") as caught:
-                await operations(case)[name](path)
+        for path in (str(scratch / "none"), "/etc", "x"):
+            place = harmless(name, path, stray)
+            with expect_raises(PinfoldError, what=f"{name} of {place}") as caught:
+                await operations(case)[name](place)
             code = caught.error.code
             require(code not in ("lost", "unreachable", "unavailable"), f"{name}: {code}")
             require(not caught.error.retryable, f"{name}: {code} is said to be retryable")
@@ -338,7 +339,7 @@ async def batches(case: Case) -> None:
     equal(sizes, [len(data) for data in content.values()], "sizes by stat_many")
     require(isinstance(stats[20], NotFound), f"a missing file in stat_many gave {stats[20]!r}")
     with expect_raises(PinfoldError, what="write_many with a path outside"):
-        await files.write_many({PurePosixPath("/etc/x"): b""})
+        await files.write_many({PurePosixPath("/etc") / case.name("none-"): b""})
 
 
 @check("FS-5.trees")
@@ -373,3 +374,5 @@ async def trees(case: Case) -> None:
     if case.features.symlinks:
         expected["dir/link"] = (FileType.SYMLINK, None, "../nothing")
     equal(found, expected, "the tree that comes back")
+    equal(await files.upload_tree(scratch / "deep" / "none", []), 0, "entries of an empty tree")
+    equal(list(await files.list(scratch / "deep" / "none")), [], "an empty tree")

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pinfold.errors import InvalidArgument, NotFound, OutsideWorkspace, PinfoldError, Unimplemented
-from pinfold.provider import FileType
+from pinfold.provider import FileType, TreeItem
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import CheckFailed, equal, expect_raises, require
 from pinfold_conformance._registry import Kind, check
@@ -27,6 +27,12 @@ def operations(case: Case) -> dict[str, Operation]:
     async def download(path: Any) -> bytes:
         return b"".join([chunk async for chunk in files.download(path)])
 
+    async def many(results: Awaitable[Any]) -> Any:
+        (found,) = await results
+        if isinstance(found, PinfoldError):
+            raise found
+        return found
+
     found: dict[str, Operation] = {
         "read": files.read,
         "write": lambda path: files.write(path, b"new"),
@@ -36,12 +42,32 @@ def operations(case: Case) -> dict[str, Operation]:
         "remove": lambda path: files.remove(path, recursive=True),
         "download": download,
         "upload": lambda path: files.upload(path, one_chunk()),
+        "read_many": lambda path: many(files.read_many([path])),
+        "stat_many": lambda path: many(files.stat_many([path])),
+        "write_many": lambda path: files.write_many({path: b"new"}),
     }
     if case.features.symlinks:
         found["symlink"] = lambda path: files.symlink(path, "a")
     if case.features.modes:
         found["chmod"] = lambda path: files.chmod(path, 0o600)
     return found
+
+
+#: Operations that change nothing.
+READING = frozenset({"read", "stat", "list", "download", "read_many", "stat_many"})
+
+
+def harmless(name: str, path: str, stray: str) -> str:
+    """Return what an operation aims at: whoever fails a check may do as it is told.
+
+    So whatever changes something aims at a name below the path that is nobody's.
+
+    Args:
+        name: of the operation.
+        path: outside of the workspace, or of a wrong form.
+        stray: a name that nothing has.
+    """
+    return path if name in READING else str(PurePosixPath(path) / stray)
 
 
 @check("FS-1.paths")
@@ -66,17 +92,52 @@ async def paths(case: Case) -> None:
         ("/Workspace/file", OutsideWorkspace),
         ("/proc/self/environ", OutsideWorkspace),
     ]
+    stray = case.name("none-")
     for name, operation in operations(case).items():
         for path, kind in bad:
-            with expect_raises(kind, what=f"{name} of {path!r}"):
-                await operation(path)
+            with expect_raises(kind, what=f"{name} of {harmless(name, path, stray)!r}"):
+                await operation(harmless(name, path, stray))
     for path, kind in bad:
-        with expect_raises(kind, what=f"rename of {path!r}"):
-            await case.files.rename(path, scratch / "other")
-        with expect_raises(kind, what=f"rename to {path!r}"):
-            await case.files.rename(scratch / "file", path)
+        place = harmless("rename", path, stray)
+        with expect_raises(kind, what=f"rename of {place!r}"):
+            await case.files.rename(place, scratch / "other")
+        with expect_raises(kind, what=f"rename to {place!r}"):
+            await case.files.rename(scratch / "file", place)
     equal(await case.files.read(scratch / "file"), b"here", "the file beside")
     equal(await case.files.read(str(scratch / "file")), b"here", "the same by a string")
+
+
+@check("FS-1.trees", "FS-2", kind=Kind.ATTACK)
+async def tree_names(case: Case) -> None:
+    """A tree that goes up with names that lead out is refused; nothing of it is put elsewhere."""
+    files, scratch = case.files, await case.scratch()
+    await files.write(scratch / "beside", b"mine")
+    stray = case.name("evil-")
+    outside = f"/tmp/{stray}"  # noqa: S108 - in the guest
+    names = ("..", "../beside", "a/../../beside", f"{scratch}/beside", outside, "fi\0le")
+    for name in names:
+        items = [
+            TreeItem(path=PurePosixPath(name), type=FileType.DIRECTORY),
+            TreeItem(path=PurePosixPath(name), type=FileType.FILE, size=3, chunks=one_chunk()),
+        ]
+        if case.features.symlinks:
+            items.append(TreeItem(path=PurePosixPath(name), type=FileType.SYMLINK, link="x"))
+        for item in items:
+            with expect_raises(InvalidArgument, what=f"a tree with a {item.type} {name!r}"):
+                await files.upload_tree(scratch / "up", [item])
+    if case.features.symlinks:
+        link = TreeItem(path=PurePosixPath("link"), type=FileType.SYMLINK, link=outside)
+        below = TreeItem(
+            path=PurePosixPath("link/file"), type=FileType.FILE, size=3, chunks=one_chunk()
+        )
+        with expect_raises(OutsideWorkspace, what="a tree with a file below its own link out"):
+            await files.upload_tree(scratch / "up", [link, below])
+    equal(await files.read(scratch / "beside"), b"mine", "the file beside the tree")
+    left = {entry.path.name for entry in await files.list(scratch)}
+    require(left <= {"beside", "up"}, f"refused trees left {sorted(left)}")
+    if case.pinned.spec.target is not None:
+        made = await case.sh(case.dialect.exists(outside))
+        require(made.exit_code == 1, "a file of a tree was put outside")
 
 
 @check("FS-2.absent", needs={"!symlinks"}, kind=Kind.CLAIM)
@@ -95,7 +156,9 @@ async def link_itself(case: Case) -> None:
     """stat, remove and rename act on a link itself, whatever it leads to."""
     scratch = await case.scratch()
     await case.files.write(scratch / "file", b"content")
-    for number, text in enumerate(("file", "missing", "/etc/passwd", "../../..", ".", "self")):
+    stray = case.name("none-")
+    texts = ("file", "missing", f"/etc/{stray}", f"../../../{stray}", ".", "self")
+    for number, text in enumerate(texts):
         link, other = scratch / f"link{number}", scratch / f"moved{number}"
         await case.files.symlink(link, text)
         stat = await case.files.stat(link)
@@ -178,32 +241,36 @@ async def outside(case: Case) -> None:
     """Links that lead out are refused: absolute, relative, chained, to folders, dangling."""
     files, scratch = case.files, await case.scratch()
     await files.write(scratch / "plain", b"mine")
-    depth = "../" * 12
+    depth, stray = "../" * 12, case.name("none-")
+    # Folders that are nobody's: who fails this check may well empty what a link leads to.
     links = {
-        "absolute": "/etc/passwd",
-        "relative": f"{depth}etc/passwd",
+        "there": "/etc/passwd",
+        "up there": f"{depth}etc/passwd",
+        "absolute": f"/etc/{stray}",
+        "relative": f"{depth}etc/{stray}",
         "chained": "absolute",
-        "dangling": f"/etc/{case.name()}",
-        "above": "../..",
-        "root": "/",
+        "folder": f"/{stray}",
+        "folders": "folder",
+        "above": f"../../{stray}",
     }
     for name, text in links.items():
         await files.symlink(scratch / name, text)
-    await files.symlink(scratch / "folder", "/etc")
-    await files.symlink(scratch / "folders", "folder")
-    leaves = [scratch / name for name in ("absolute", "relative", "chained", "dangling")]
-    leaves += [scratch / "folder" / "passwd", scratch / "folders" / "passwd"]
-    leaves += [scratch / "root" / "etc" / "passwd", scratch / "folder" / case.name()]
     known = operations(case)
+    for link in ("there", "up there"):
+        for name in ("read", "download"):
+            await followed(known[name], scratch / link, f"{name} through {link}")
+    leaves = [scratch / name for name in ("absolute", "relative", "chained")]
+    folders = ("folder", "folders", "above")
+    leaves += [scratch / name / "file" for name in folders]
     for path in leaves:
         for name in ("read", "write", "download", "upload"):
             await followed(known[name], path, f"{name} through {path.relative_to(scratch)}")
-    for link in ("folder", "folders", "above", "root"):
+    for link in folders:
         await followed(known["list"], scratch / link, f"list through {link}")
         await followed(
             known["make_directory"], scratch / link / "new", f"make_directory through {link}"
         )
-    for path in (scratch / "folder" / "passwd", scratch / "root" / "etc"):
+    for path in (scratch / "folder" / "file", scratch / "above" / "folder"):
         for name in ("stat", "remove"):
             await followed(known[name], path, f"{name} below {path.relative_to(scratch)}")
         with expect_raises(OutsideWorkspace, what="rename out of an outside folder"):
@@ -211,11 +278,11 @@ async def outside(case: Case) -> None:
         with expect_raises(OutsideWorkspace, what="rename into an outside folder"):
             await files.rename(scratch / "plain", path)
     if case.pinned.spec.target is not None:
-        for link in ("folder", "folders", "above", "root"):
+        for link in folders:
             with expect_raises(OutsideWorkspace, what=f"a cwd through {link}"):
                 await case.sh(case.dialect.exit(0), cwd=scratch / link)
     if case.features.modes:
-        await followed(known["chmod"], scratch / "folder" / "passwd", "chmod through a folder link")
+        await followed(known["chmod"], scratch / "folder" / "file", "chmod through a folder link")
     equal(await files.read(scratch / "plain"), b"mine", "a plain file beside")
 
 
@@ -223,13 +290,13 @@ async def outside(case: Case) -> None:
 async def planted(case: Case) -> None:
     """Links that a command plants are refused the same, and what is outside stays untouched."""
     d, files, scratch = case.dialect, case.files, await case.scratch()
-    secret = case.name("secret-")
-    place = f"/tmp/{secret}"  # noqa: S108 - in the guest
-    made = await case.sh(d.save(place, b"outside"), d.load(place), cwd=scratch)
+    secret, folder = case.name("secret-"), f"/tmp/{case.name('out-')}"  # noqa: S108 - in the guest
+    place = f"{folder}/{secret}"
+    made = await case.sh(d.mkdir(folder), d.save(place, b"outside"), d.load(place), cwd=scratch)
     if made.stdout != b"outside":
         case.evidence["outside"] = "the guest can't write outside its workspace"
     try:
-        await case.sh(d.link("leak", place), d.link("dir", "/tmp"), cwd=scratch)  # noqa: S108
+        await case.sh(d.link("leak", place), d.link("dir", folder), cwd=scratch)
         for name in ("read", "write", "download", "upload"):
             await followed(
                 operations(case)[name], scratch / "leak", f"{name} through a planted link"
@@ -242,7 +309,7 @@ async def planted(case: Case) -> None:
         after = await case.sh(d.load(place), cwd=scratch)
         equal(after.stdout, made.stdout, "the file outside")
     finally:
-        await case.sh(d.remove(place), cwd=scratch)
+        await case.sh(d.remove(folder), cwd=scratch)
 
 
 @check("FS-2.exists-not", needs={"symlinks"})

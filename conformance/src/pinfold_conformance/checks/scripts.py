@@ -32,7 +32,7 @@ from pinfold_conformance._expect import equal, expect_raises, require
 from pinfold_conformance._guard import Sabotage
 from pinfold_conformance._registry import Kind, Place, check
 from pinfold_conformance.checks._trees import Tree, capture, plan, tree
-from pinfold_conformance.checks.files_paths import operations
+from pinfold_conformance.checks.files_paths import harmless, operations
 from pinfold_conformance.checks.tree_restore import furnish, wreck
 
 
@@ -181,18 +181,20 @@ async def files_script(case: Case) -> None:
             await operations(case)[name](root / "new")
     with expect_raises(NotADirectory, what="list of a file"):
         await files.list(root / "ab")
+    stray = case.name("none-")
     for path, kind in (
         ("ab", InvalidArgument), ("/workspace/../etc/passwd", InvalidArgument),
         ("/workspace/a\0b", InvalidArgument), ("/etc/passwd", OutsideWorkspace),
         ("/workspacefoo", OutsideWorkspace),
     ):  # fmt: skip
         for name in ("read", "write", "stat", "remove"):
-            with expect_raises(kind, what=f"{name} of {path!r}"):
-                await operations(case)[name](path)
+            place = harmless(name, path, stray)
+            with expect_raises(kind, what=f"{name} of {place!r}"):
+                await operations(case)[name](place)
 
     if case.features.symlinks:
         await files.symlink(root / "in", "new/../ab")
-        await files.symlink(root / "out", "/etc/passwd")
+        await files.symlink(root / "out", f"/etc/{stray}")
         equal(await files.read(root / "in"), b"new", "a read through a link")
         await files.write(root / "in", b"by link")
         equal(await files.read(root / "ab"), b"by link", "a write through a link")
@@ -329,16 +331,21 @@ async def attack_script(case: Case) -> None:
     files, root = case.files, WORKSPACE
     await files.write(root / "plain", b"mine")
     await files.make_directory(root / "dir")
+    stray = case.name("none-")  # who fails this may well write to it, or empty it
     for name, text in {
-        "abs": "/etc/passwd", "rel": "../" * 9 + "etc/passwd", "folder": "/etc", "up": "..",
-        "self": "/proc/self/root", "chain": "folder", "dir/chain": "../abs", "loop": "loop",
+        "abs": f"/etc/{stray}", "rel": "../" * 9 + f"etc/{stray}", "folder": f"/{stray}",
+        "up": f"../{stray}", "self": f"/proc/self/root/{stray}", "chain": "folder",
+        "dir/chain": "../abs", "loop": "loop", "there": "/etc/passwd",
     }.items():  # fmt: skip
         await files.symlink(root / name, text)
     known = operations(case)
     targets = (
-        "abs", "rel", "folder/passwd", "chain/passwd", "dir/chain", "self/etc/passwd",
-        "folder/new", "up/escaped",
+        "abs", "rel", "folder/file", "chain/file", "dir/chain", "self/file", "folder/new/file",
+        "up/escaped",
     )  # fmt: skip
+    for name in ("read", "download"):
+        with expect_raises(OutsideWorkspace, what=f"{name} of what is there"):
+            await known[name](root / "there")
     for target in targets:
         for name in ("read", "write", "download", "upload"):
             with expect_raises(OutsideWorkspace, what=f"{name} of {target}"):
@@ -359,8 +366,12 @@ async def attack_script(case: Case) -> None:
         equal(await files.read(root / "dir" / odd), b"x", f"the content of {odd!r}")
         await files.remove(root / "dir" / odd)
     require(not await case.exists(root / "pwned"), "a name was run as a command")
-    await files.symlink(root / "dir" / "back", "../..")
+    await files.symlink(root / "dir" / "back", "..")
     await files.remove(root / "dir", recursive=True)
     equal(await files.read(root / "plain"), b"mine", "a file beside the attacks")
     names = sorted(os.fsencode(entry.path.name) for entry in await files.list(root))
-    equal(names, [b"abs", b"chain", b"folder", b"loop", b"plain", b"rel", b"self", b"up"], "left")
+    equal(
+        names,
+        [b"abs", b"chain", b"folder", b"loop", b"plain", b"rel", b"self", b"there", b"up"],
+        "left",
+    )

@@ -34,7 +34,7 @@ async def furnish(case: Case) -> None:
     if case.features.symlinks:
         await files.symlink(WORKSPACE / "link", "dir/sub/b")
         await files.symlink(WORKSPACE / "dir" / "out", "/etc/passwd")
-        await files.symlink(WORKSPACE / "dir" / "up", "../../..")
+        await files.symlink(WORKSPACE / "dir" / "up", "../../../pinfold-nobodys")
         await files.symlink(WORKSPACE / "dangling", "nowhere")
     if case.features.non_utf8_names:
         await files.write(WORKSPACE / os.fsdecode(b"odd-\xff"), b"odd")
@@ -114,7 +114,7 @@ async def links(case: Case) -> None:
             "dir/out": "../../etc/passwd",
             "abs": "/etc/passwd",
             "top": "dir/file",
-            "dots": "..",
+            "dots": "../pinfold-nobodys",
             "long": "a/" * 20 + "b" * 200,
             "odd": "two  spaces and 'quotes'",
             "messy": " ./a//b/../c/ ",
@@ -124,7 +124,7 @@ async def links(case: Case) -> None:
     equal((await capture(case.instance)).shape, wanted.shape, "the restored tree")
     equal(sorted(report.escaping_links), ["abs", "dir/out", "dots"], "links that lead out (CP-2)")
     refused = case.evidence["refused"] = {}
-    odd = {"a newline": "a\nb", "only a newline": "\n", "4095 bytes": "../" * 1365}
+    odd = {"a newline": "a\nb", "only a newline": "\n", "4095 bytes": "../" * 1364 + "nob"}
     for what, text in odd.items():
         one = tree({"dir": None, "dir/link": text})
         try:
@@ -432,7 +432,10 @@ async def hostile_trees(case: Case) -> None:
     """Trees with hostile names are refused by type, and nothing is touched."""
     live = tree({"live": b"1"})
     await case.instance.tree.restore(plan(live))
-    place = f"/tmp/{case.name('evil-')}"  # noqa: S108 - in the guest
+    folder = f"/tmp/{case.name('evil-')}"  # noqa: S108 - in the guest
+    place = f"{folder}/evil"
+    if case.pinned.spec.target is not None:
+        await case.sh(case.dialect.mkdir(folder))
     try:
         for what, entries in hostile(place, symlinks=case.features.symlinks).items():
             with expect_raises(InvalidArgument, what=f"a tree with {what}"):
@@ -443,7 +446,7 @@ async def hostile_trees(case: Case) -> None:
             equal(found, live.shape, f"the live tree after {what}")
     finally:
         if case.pinned.spec.target is not None:
-            await case.sh(case.dialect.remove(place))
+            await case.sh(case.dialect.remove(folder))
 
 
 @check("CP-8.sizes", needs=NEEDS, place=Place.CLEAN, kind=Kind.ATTACK)

@@ -199,6 +199,24 @@ class TreesWithoutFolders(BugFiles):
 
 
 @bug("FS-5.trees")
+class TreesWithoutRoots(BugFiles):
+    """A tree that goes up is made of its entries: an empty one makes no directory."""
+
+    async def upload_tree(self, path: Path, items: Any) -> int:
+        return await self.inner.upload_tree(path, items) if items else 0
+
+
+@bug("FS-5.trees")
+class TreesFromAbove(BugFiles):
+    """The names of a tree that comes down begin above it."""
+
+    async def download_tree(self, path: Path) -> AsyncIterator[TreeItem]:
+        above = PurePosixPath("..") / PurePosixPath(path).name
+        async for item in super().download_tree(path):
+            yield attrs.evolve(item, path=above / item.path)
+
+
+@bug("FS-5.trees")
 class TreesWithoutLinks(BugFiles):
     """A tree that goes up loses its links."""
 

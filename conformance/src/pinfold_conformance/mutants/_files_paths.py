@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 import anyio
+import attrs
 
 from pinfold.errors import (
     InvalidArgument,
@@ -38,6 +41,28 @@ class PrefixOfWorkspace(BugFiles):
             except OutsideWorkspace as exc:
                 raise NotFound(exc.message) from exc
         return await self.inner.stat(path)
+
+
+@bug("FS-1.paths")
+class BatchesAskLater(BugFiles):
+    """A batch takes whatever is wrong with a path for a file that is not there."""
+
+    async def stat_many(self, paths: Sequence[Path]) -> Sequence[FileStat | PinfoldError]:
+        found = await self.inner.stat_many(paths)
+        wrong = (InvalidArgument, OutsideWorkspace)
+        return [NotFound(one.message) if isinstance(one, wrong) else one for one in found]
+
+
+@bug("FS-1.trees")
+class TidiesTrees(BugFiles):
+    """`..` in the names of a tree that goes up is resolved by text."""
+
+    async def upload_tree(self, path: Path, items: Any) -> int:
+        tidy = [
+            attrs.evolve(item, path=PurePosixPath(posixpath.normpath(f"/{item.path}")[1:]))
+            for item in items
+        ]
+        return await self.inner.upload_tree(path, tidy)
 
 
 @mutant("FS-2.itself")
@@ -99,6 +124,19 @@ class FollowsBelow(ToyFiles):
             if isinstance(found.node, File) and "/link/" not in str(path):
                 raise
             return found
+
+
+@mutant("FS-2.matrix")
+class BatchesFollowOut(ToyFiles):
+    """Single files are held inside; a batch of them is not."""
+
+    async def write_many(self, files: Mapping[Path, bytes]) -> None:
+        for path, data in files.items():
+            try:
+                await self.write(path, data)
+            except OutsideWorkspace:
+                found = self.world.find(PurePosixPath(path), make=True)
+                put(found.parent, found.name, File(data=bytearray(data)))
 
 
 @mutant("FS-2.race")

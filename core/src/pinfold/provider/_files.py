@@ -283,10 +283,15 @@ class Files(ABC):
         """
         root, count = PurePosixPath(path), 0
         modes: builtins.list[tuple[PurePosixPath, int]] = []
+        await self.make_directory(root)
         async with aclosing(each_of(items)) as each:
             async for item in each:
                 place = root / item.path
                 with _earlier(done=count > 0):
+                    if item.path.is_absolute():
+                        raise InvalidArgument(
+                            f"a path in a tree is relative, not {str(item.path)!r}"
+                        )
                     if item.type is FileType.DIRECTORY:
                         await self.make_directory(place)
                         if item.mode is not None:
