@@ -72,6 +72,8 @@ def test_a_known_failure_is_partial_and_one_that_passes_fails(cli, broken, tmp_p
     known = ("--only", "EX-2.codes", "--known", str(tmp_path / "known.toml"))
     code, stdout, _ = cli("conform", broken, *known)
     assert (code, "known-failure" in stdout) == (4, True)
+    code, stdout, _ = cli("conform", broken, *known, "--json")
+    assert " ".join(known) in json.loads(stdout)["reproduce"]  # else it would come to another end
     code, stdout, _ = cli("conform", REFERENCE, *known)
     assert (code, "NOT CONFORMANT" in stdout) == (1, True)
 
@@ -189,12 +191,14 @@ def test_the_plugin_fails_what_fails(tmp_path):
             "--pinfold-profile is one of",
         ),
         (["--pinfold-target", REFERENCE, "--pinfold-only", "EX-none"], "no check is named"),
+        (["--pinfold-target", REFERENCE, "--pinfold-known", "/no/such/file"], "No such file"),
     ],
 )
 def test_the_plugin_tells_usage_errors(tmp_path, args, told):
     code, output = pytest_with(["--pyargs", "pinfold_conformance.suite", *args], tmp_path)
     assert code != 0
     assert told in output
+    assert "Traceback" not in output
 
 
 def test_the_plugin_imports_nothing_of_the_suite_unless_asked():

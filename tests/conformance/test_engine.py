@@ -3,6 +3,7 @@
 import datetime as dt
 import threading
 import time
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -12,11 +13,19 @@ from pinfold_conformance import PROFILES, Options, Place, Result, Verdict, run, 
 from pinfold_conformance._expect import Inconclusive, equal, expect_raises, require
 from pinfold_conformance._guard import Sabotage
 from pinfold_conformance._known import KnownFailure
+from pinfold_conformance._session import Planned, Session
 from pinfold_conformance.adapters.toy import ToyLane, ToyProvider
 from pinfold_conformance.dialects import Toy
 from pinfold_conformance.mutants import mutants
 from pinfold_conformance.mutants._base import BugInstance, BugLane
-from tests.conformance.support import REMOTE, LaneWith, nothing, outcome_of, with_exec
+from tests.conformance.support import (
+    REMOTE,
+    LaneWith,
+    make_check,
+    nothing,
+    outcome_of,
+    with_exec,
+)
 
 
 async def fails(case):
@@ -147,6 +156,20 @@ def test_resources_are_registered_and_none_is_left():
     provider = ToyProvider()
     report = run(ToyLane(provider=provider), Options(profile=PROFILES["smoke"]))
     assert report.result is Result.CONFORMANT
+    assert [body.alive for _, body in provider.bodies.values()].count(True) == 0
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_run_that_is_left_early_leaves_nothing(breaks):
+    """As the pytest plugin is, where only some tests are selected, or a run that is interrupted."""
+    provider = ToyProvider()
+    with suppress(KeyboardInterrupt), Session(ToyLane(provider=provider), Options()) as session:
+        outcome = session.run(Planned(make_check(nothing), 0))
+        assert outcome is not None
+        assert outcome.verdict is Verdict.PASS
+        assert [body.alive for _, body in provider.bodies.values()] == [True]
+        if breaks:
+            raise KeyboardInterrupt
     assert [body.alive for _, body in provider.bodies.values()].count(True) == 0
 
 

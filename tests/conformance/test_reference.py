@@ -27,6 +27,14 @@ def test_conformant_on_both_event_loops(make, backend):
     assert report.result is Result.CONFORMANT
 
 
+def test_the_golden_scripts_are_short():
+    """Each is one story of at most 150 operations, on one target."""
+    report = run(ToyLane(), Options(profile=PROFILES["smoke"]))
+    count = {one.check: one.operations for one in report.outcomes if one.kind == "script"}
+    assert len(count) == 5
+    assert {check: number for check, number in count.items() if not 10 <= number <= 150} == {}
+
+
 def test_the_least_of_targets_claims_little_and_refutes_the_rest():
     report = run(strict_lane(), Options(profile=PROFILES["remote"], only=("TR-1", "LC-1", "EX-8")))
     denied = {o.check for o in report.outcomes if o.verdict is Verdict.NOT_CLAIMED}

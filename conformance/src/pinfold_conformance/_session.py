@@ -70,6 +70,7 @@ class Session:
         self._instances = Instances(self.sites, self.options)
         self._memo: dict[tuple[str, int], Outcome | None] = {}
         self._overruns = 0  # in a row
+        self._finished: Outcome | None = None
         self._started = time.monotonic()
         self._worker = Worker(self.options.backend)
 
@@ -93,6 +94,7 @@ class Session:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.finish()  # however far it came, nothing is left behind
         self._worker.close()
         self.ledger.close()
 
@@ -305,9 +307,11 @@ class Session:
     # --- the end -----------------------------------------------------------------------------
 
     def finish(self) -> Outcome | None:
-        """Clean up, last in first out, and ask the provider for strays (LC-9)."""
+        """Clean up, last in first out, and ask the provider for strays (LC-9); once."""
         if self.problem is not None or not self.sites:
             return None
+        if self._finished is not None:
+            return self._finished
 
         async def end() -> tuple[Verdict, str]:
             return await clean_up(self.lane, self.options, self.ledger, self._instances)
@@ -330,6 +334,7 @@ class Session:
             )
         )
         self.outcomes.append(outcome)
+        self._finished = outcome
         return outcome
 
     def report(self) -> Report:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -121,6 +120,7 @@ def _options(given: dict[str, Any]) -> Any:
     from pinfold_conformance._known import KnownFailuresInvalid, load
     from pinfold_conformance._options import Options
     from pinfold_conformance._registry import find
+    from pinfold_conformance._surroundings import connections, ledgers
 
     if given["scale"] <= 0:
         raise click.UsageError("--scale is a number above 0")
@@ -147,24 +147,9 @@ def _options(given: dict[str, Any]) -> Any:
         scale=given["scale"],
         known=known,
         other=other,
-        connect=_connections(),
-        ledger=_ledgers(),
+        connect=connections(),
+        ledger=ledgers(),
     )
-
-
-def _connections() -> Callable[[str], Any]:
-    """Return what resolves connections: those of pinfold.toml and of hooks (PR-5)."""
-    from pinfold import config
-    from pinfold.connections import Connections
-    from pinfold.plugins import hooks
-
-    return Connections(config.load().connections, hook=hooks().connection).resolve
-
-
-def _ledgers() -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("pinfold") / "conformance"
 
 
 def _conform(targets: tuple[str, ...], given: dict[str, Any]) -> int:
@@ -223,6 +208,8 @@ def _arguments(target: str, given: dict[str, Any]) -> list[str]:
     for pattern in given["only"]:
         words += ["--only", pattern]
     words += ["--with", given["other"]] if given["other"] else []
+    words += ["--known", str(given["known"])] if given["known"] else []
+    words += ["--scale", f"{given['scale']:g}"] if given["scale"] != 1 else []
     words += ["--strict"] if given["strict"] else []
     words += [] if given["attack"] else ["--no-attack"]
     words += ["--backend", given["backend"]] if given["backend"] != "asyncio" else []
@@ -304,6 +291,7 @@ def _verify(path: Path) -> int:
 
 def _replay(path: Path, targets: tuple[str, ...]) -> int:
     from pinfold_conformance._replay import NotATrace, load, replay
+    from pinfold_conformance._surroundings import connections
 
     try:
         trace = load(path)
@@ -315,7 +303,7 @@ def _replay(path: Path, targets: tuple[str, ...]) -> int:
             click.echo(f"{found.name}: {found.problem}")
             worst = Result.NOT_CONFORMANT
             continue
-        outcome = replay(trace, found.lane, connect=_connections())
+        outcome = replay(trace, found.lane, connect=connections())
         click.echo(f"{found.name}: {_line(outcome)}")
         if outcome.verdict is not Verdict.PASS:
             worst = max(worst, Report(target="", outcomes=[outcome]).result, key=_badness)
@@ -323,10 +311,11 @@ def _replay(path: Path, targets: tuple[str, ...]) -> int:
 
 
 def _sweep() -> int:
+    from pinfold_conformance._surroundings import connections, ledgers
     from pinfold_conformance._sweep import sweep
 
     problems = 0
-    for line, sound in sweep(_ledgers(), _connections()):
+    for line, sound in sweep(ledgers(), connections()):
         click.echo(line)
         problems += not sound
     return Result.PARTIAL.exit_code if problems else 0

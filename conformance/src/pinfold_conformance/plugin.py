@@ -51,7 +51,6 @@ class Running:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._sessions: dict[str, Session] = {}
-        self._problems: dict[str, str] = {}
 
     def session(self, name: str, lane: Any) -> Session:
         """Return the session of a lane; it starts when it is first asked for."""
@@ -67,10 +66,13 @@ class Running:
         from pinfold_conformance._known import load
         from pinfold_conformance._options import Options
         from pinfold_conformance._profiles import PROFILES
+        from pinfold_conformance._surroundings import connections, ledgers
 
         option = self._config.getoption
         file = option("--pinfold-known")
         return Options(
+            connect=connections(),
+            ledger=ledgers(),
             profile=PROFILES[option("--pinfold-profile")],
             only=tuple(option("--pinfold-only")),
             strict=option("--pinfold-strict"),
@@ -94,6 +96,7 @@ def pinfold_running(request: pytest.FixtureRequest) -> Iterator[Running]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pinfold_check" not in metafunc.fixturenames:
         return
+    from pinfold_conformance._known import KnownFailuresInvalid, load
     from pinfold_conformance._profiles import PROFILES
     from pinfold_conformance._registry import all_checks, find
     from pinfold_conformance._session import Planned
@@ -107,14 +110,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         chosen = list(find(only)) if only else list(all_checks())
         lanes = [found for name in option("--pinfold-target") for found in find_lanes(name)]
-    except (NoSuchTarget, LookupError) as exc:
+        if option("--pinfold-known"):
+            load(Path(option("--pinfold-known")))
+    except (NoSuchTarget, LookupError, KnownFailuresInvalid) as exc:
         raise pytest.UsageError(str(exc)) from exc
     items: list[Any] = []
     for found in lanes:
         if found.lane is None:
             items.append(pytest.param((found, None), id=f"target.loads[{found.name}]"))
             continue
-        count = len(found.lane.specs)
+        try:
+            count = len(found.lane.specs)
+        except Exception:  # noqa: BLE001 - the lane's own code; the session says what it was
+            count = 1
         for check in chosen:
             if not only and PROFILES[check.profile].rank > profile.rank:
                 continue
