@@ -20,9 +20,10 @@ import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from bench.harness import Way, compare, figure
+from bench.tree_kill import tree_kill
 from pinfold.posix import Guest, Process
 from pinfold.posix._resident import Resident
-from pinfold.provider import FileType, TreeItem
+from pinfold.provider import ExecResult, FileType, Sink, TreeItem
 
 FILES = 5000
 TRUE = shutil.which("true") or "/bin/true"
@@ -80,6 +81,12 @@ class Bench:
         assert result.exit_code == 0
         return result.stdout_total
 
+    async def execute(self, script: str, sink: Sink | None) -> ExecResult:
+        return await self.resident.guest.execute(
+            ["/bin/sh", "-c", script], {}, PurePosixPath(self.workspace), stdin=b"",
+            timeout_seconds=None, stdout_cap=MIB, stderr_cap=MIB, sink=sink,
+        )  # fmt: skip
+
     def way(
         self, body: Callable[[], Coroutine[Any, Any, object]], number: int = 1
     ) -> Callable[[], object]:
@@ -97,6 +104,7 @@ def main() -> list[dict[str, Any]]:
     ):
         bench = Bench(portal, Path(name))
         results = commands(bench)
+        results.append(portal.call(tree_kill, bench.execute, "on this machine"))
         results.append(memory(bench, "after some thousand commands"))
         results += small_files(bench, "in memory", limits=(None, None))
         with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as disk:

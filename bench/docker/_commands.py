@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
 from typing import Any
 
 import anyio
@@ -14,8 +15,11 @@ import anyio
 from bench.docker._bench import ECHO, IMAGE, Bench
 from bench.docker._peers import peers
 from bench.docker._small import small_files
-from bench.harness import Way, compare
-from pinfold.provider import ExecRequest
+from bench.harness import Way, compare, figure
+from bench.tree_kill import tree_kill
+from pinfold.posix._resident import Resident
+from pinfold.provider import ExecRequest, ExecResult, Sink
+from pinfold.spec import WORKSPACE
 from pinfold_docker._instance import DockerInstance
 
 __all__ = ["helper_alone", "round_trip"]
@@ -88,7 +92,7 @@ def concurrent(bench: Bench, shell: DockerInstance, helped: DockerInstance) -> I
 
 def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
     """The resident helper in a container, beside a process of this machine, and its rivals."""
-    true, many = shutil.which("true") or "true", 20
+    true, many = shutil.which("true") or "true", 100
 
     def spawn() -> None:
         for _ in range(many):
@@ -118,7 +122,37 @@ def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
         yield compare(f"{title}, 25 times as fast as the CLI", [cli, ours(1 / 25)], rounds=15)
         yield compare(f"{title}, 20 times as docker-py", [docker_py, ours(1 / 20)], rounds=15)
         yield many_at_once(bench, box, true)
+
+        async def script(text: str, sink: Sink | None) -> ExecResult:
+            return await box.exec(ExecRequest(shell=text, timeout_seconds=None), sink)
+
+        yield bench.portal.call(tree_kill, script, "in a container")
         yield from small_files(bench, box, floor, many)
+    yield from start_of_the_helper(bench)
+
+
+def start_of_the_helper(bench: Bench) -> Iterator[dict[str, Any]]:
+    started: list[Resident] = []
+    with bench.box(helper=False) as box:
+
+        async def start() -> None:
+            root, folders = PurePosixPath(WORKSPACE), ("/run/pinfold",)
+            started.append(await Resident.start(box._guest, root=root, mark="b-", folders=folders))
+
+        raw = Way(
+            name="raw exec of `sh -c exit`",
+            run=lambda: bench.raw.exec(box.ref.id, ["sh", "-c", "exit"]),
+        )
+        ours = Way(name="pinfold, resident helper", run=lambda: bench.portal.call(start))
+        try:
+            result = compare("start of the helper in a container", [raw, ours], rounds=15)
+        finally:
+            for resident in started:
+                bench.portal.call(resident.aclose)
+    yield result
+    floor, helper = (row["median_s"] for row in result["rows"])
+    more = (helper - floor) * 1000
+    yield figure("start of the helper, beyond an exec", more, "ms", at_most=10)
 
 
 def many_at_once(bench: Bench, box: DockerInstance, true: str) -> dict[str, Any]:

@@ -136,11 +136,14 @@ async def test_files(running) -> None:
     await files.write("/workspace/large", data)
     assert await files.read("/workspace/large") == data
     assert await files.read("/workspace/large", offset=5, length=7) == data[5:12]
-    (workspace / "out").symlink_to("/etc")
+    outside = workspace.parent / "outside"
+    outside.mkdir()
+    (outside / "secret").touch()
+    (workspace / "out").symlink_to(outside)
     (workspace / "in").symlink_to(workspace / "a")
     (workspace / "up").symlink_to("a/../a/b")
     with pytest.raises(OutsideWorkspace):
-        await files.read("/workspace/out/passwd")
+        await files.read("/workspace/out/secret")
     assert await files.read("/workspace/in/b/small") == b"x"
     assert await files.read("/workspace/up/small") == b"x"
     await files.rename("/workspace/large", "/workspace/moved")

@@ -19,12 +19,12 @@ import pinfold_helper
 from pinfold.errors import Effect, NoSpace, Unavailable
 from pinfold.posix import Equipment, equip
 from pinfold.posix._resident import NoHelper, Resident
-from pinfold.provider import ExecRequest, ExecResult, InstanceRef
+from pinfold.provider import ExecRequest, ExecResult, InstanceRef, TerminalSize
 from pinfold.spec import TreeKill
 from pinfold_helper import _digests
 from tests.core.posix.conftest import LocalInstance
 from tests.core.posix.guests import LocalGuest
-from tests.core.resident.conftest import end_marked, new_mark
+from tests.core.resident.conftest import end_marked, new_mark, until
 
 pytestmark = pytest.mark.anyio
 
@@ -227,6 +227,32 @@ async def test_at_a_limit_what_can_not_be_started_is_refused_and_the_helper_live
     assert (await run(plain, "echo", "works")).stdout == b"works\n"
     assert plain.resident.restarts == 0
     assert plain.resident.session.greeting.pid == pid
+
+
+async def test_at_no_limit_is_a_descriptor_lost(plain) -> None:
+    """However many are left: of what can't be started all is closed that was opened for it."""
+    assert plain.resident is not None
+    guest, root = plain.resident.guest, plain.layout.root
+    pid = plain.resident.session.greeting.pid
+
+    def held() -> set[int]:
+        return set(map(int, os.listdir(f"/proc/{pid}/fd")))  # noqa: PTH208 - names alone
+
+    async def terminal() -> None:
+        process = await guest.open_terminal(["true"], {}, root, TerminalSize())
+        await process.wait()
+
+    before, refused = held(), 0
+    for more in range(1, 16):
+        limit(pid, "nofile", max(before) + more)
+        for operation in (run(plain, "true"), plain.files.list("/workspace"), terminal()):
+            try:
+                await operation
+            except Unavailable:
+                refused += 1
+        await until(lambda: held() == before)
+    assert 3 < refused < 45  # the last were many enough
+    assert plain.resident.restarts == 0
 
 
 async def test_its_memory_and_descriptors_are_out_of_reach_of_its_own_user(plain) -> None:

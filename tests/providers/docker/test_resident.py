@@ -1,9 +1,12 @@
 """The resident helper in containers: who detaches, who attaches, and what a removal says."""
 
+import hashlib
+
+import anyio
 import pytest
 
 from pinfold.errors import Effect, Lost, OutcomeUnknown
-from pinfold.provider import Context
+from pinfold.provider import Context, ExecRequest
 from pinfold_docker import DockerProvider
 from tests.providers.docker.support import OWNER, box, eventually, pinned, resolved, said, sh
 
@@ -85,6 +88,25 @@ async def test_a_full_tmp_does_not_keep_a_helper_from_being_started_again(provid
         assert first == "all"
         assert len(modes) == 2  # what the one that was killed has left is gone
         assert set(modes) == {"700 1000"}
+
+
+@pytest.mark.nightly
+async def test_ex15_64_mib_to_a_reader_that_sleeps_6_s_arrive_whole(provider) -> None:
+    """Of an exec that has ended an engine drops what its reader has not taken within 2 s."""
+    digest, seen = hashlib.sha256(), 0
+
+    async def sink(stream, data) -> None:
+        nonlocal seen
+        if not seen:
+            await anyio.sleep(6)
+        seen += len(data)
+        digest.update(data)
+
+    async with box(provider) as instance:
+        made = await said(instance, "head -c 67108864 /dev/urandom >big; sha256sum <big")
+        result = await instance.exec(ExecRequest(shell="cat big"), sink)
+    assert (result.exit_code, result.stdout_total, seen) == (0, 64 * 2**20, 64 * 2**20)
+    assert digest.hexdigest() == made.split()[0]
 
 
 async def test_ex14_the_first_call_after_a_removal_says_lost(provider, client) -> None:
