@@ -39,6 +39,9 @@ __all__ = [
 #: How variables of ours begin; a request has none of them (EX-12).
 _OURS: Final = "PINFOLD_"
 
+#: Exit codes up to this say what they say; above, a signal may stand behind them.
+_PLAIN: Final = 127
+
 #: The highest exit code that there is.
 _LAST: Final = 255
 
@@ -190,9 +193,14 @@ class _Watched(Running):
         self._owner = owner
 
     async def outcome(self, status: bytes) -> Outcome:
-        if status:
+        if status and self.process.distant:
             return _outcome(status)
         code = await self.process.wait()
+        if status:
+            told = _told(status)
+            if 0 <= code <= _PLAIN and (told is None or told.exit_code != code):
+                return Outcome(exit_code=code)  # that word was forged
+            return _outcome(status)
         said = await self._owner.look(self)
         if "done" in said:
             return _outcome(said["done"].encode())
@@ -232,13 +240,18 @@ class _Watched(Running):
         self._owner.free(self)
 
 
-def _outcome(status: bytes) -> Outcome:
+def _told(status: bytes) -> Outcome | None:
     """Read `CODE REFUSED SIGNAL`; a command that knows the boundary may have forged it."""
     code, _, rest = status.decode("utf-8", "replace").partition(" ")
     refused, _, signal = rest.partition(" ")
     whole = int(code) if code.isascii() and code.isdecimal() else -1
     outcome = Outcome.of(whole, signal_number(signal), refused=refused == _REFUSED)
-    if not 0 <= outcome.exit_code <= _LAST:
+    return outcome if 0 <= outcome.exit_code <= _LAST else None
+
+
+def _outcome(status: bytes) -> Outcome:
+    outcome = _told(status)
+    if outcome is None:
         raise OutcomeUnknown(
             f"what watched the command says {status!r} of its end",
             hint="look what it has done before it is run again",
