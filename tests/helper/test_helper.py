@@ -4,7 +4,9 @@ import hashlib
 import os
 import platform
 import re
+import select
 import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -80,6 +82,31 @@ def test_it_says_how_it_is_used() -> None:
     assert done.stderr.startswith(b"usage: helper serve FOLDER")
     gone = subprocess.run([program, "connect", "/nonexistent"], capture_output=True, check=False)
     assert gone.returncode == 6
+
+
+def test_nobody_can_come_before_the_one_who_started_it(tmp_path) -> None:
+    """Its token is the first one told: a stranger at the socket is not even greeted before."""
+    program = _build.HERE / "programs" / platform.machine()
+    greeting, answer = 80, b"pinfold1" + bytes(32)
+    with (
+        subprocess.Popen(
+            [program, "serve", tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as helper,
+        socket.socket(socket.AF_UNIX) as stranger,
+    ):
+        assert helper.stdin is not None
+        assert helper.stdout is not None
+        assert helper.stdout.read(greeting).startswith(b"pinfold1")
+        stranger.connect(str(tmp_path / "socket"))
+        assert not select.select([stranger], [], [], 0.5)[0]
+        helper.stdin.write(answer.replace(b"\0", b"x") + bytes(8))
+        helper.stdin.flush()
+        assert helper.stdout.read(8) == bytes(8)  # welcome
+        stranger.settimeout(20)
+        assert stranger.recv(greeting).startswith(b"pinfold1")
+        stranger.sendall(answer + bytes(8))
+        assert stranger.recv(1) == b""
+        helper.kill()
 
 
 @pytest.fixture(scope="module")

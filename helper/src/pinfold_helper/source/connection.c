@@ -211,7 +211,8 @@ int converse(void) {
         else if (!alone_since) alone_since = now_us();
         fds[0] = (struct pollfd){live.in, POLLIN, 0};
         fds[1] = (struct pollfd){pending ? live.out : -1, POLLOUT, 0};
-        fds[2] = (struct pollfd){listener, POLLIN, 0};
+        /* Nobody may come before the one whose token counts. */
+        fds[2] = (struct pollfd){have_token ? listener : -1, POLLIN, 0};
         for (int i = 0; i < WAITING; i++) fds[3 + i] = (struct pollfd){waiting[i].in, POLLIN, 0};
         size_t n = 3 + WAITING + jobs_poll(fds + 3 + WAITING);
         int ms = jobs_timeout();
