@@ -118,9 +118,8 @@ class Layout:
 
     def root_of(self, directory: str) -> str:
         """Return the physical root that a physical directory lies in, by its text."""
-        pure = PurePosixPath(directory)
-        roots = (self.root, *(real for _, real in self.writable_roots))
-        return str(next(root for root in roots if pure == root or root in pure.parents))
+        inside = f"{directory}/"
+        return next(real for _, real in self._texts if inside.startswith(f"{real}/"))
 
     def physical(self, path: PurePosixPath | str) -> PurePosixPath:
         """Return where a caller's path is in the target.
