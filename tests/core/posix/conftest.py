@@ -68,6 +68,14 @@ def busybox() -> Iterator[Path]:
         yield busybox_root(Path(folder))
 
 
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that other users can reach: pytest shuts its own whenever a run begins."""
+    with tempfile.TemporaryDirectory(prefix="open-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param

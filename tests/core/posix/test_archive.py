@@ -5,6 +5,7 @@ may be (FS-2, FS-3): many files as an archive, and the boundary that ends what a
 import io
 import tarfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from pinfold.errors import Unavailable
 from pinfold.posix._bulk import Bulk
-from pinfold.posix._call import Boundary
+from pinfold.posix._call import Answer, Boundary
+from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._tar import END, Reader, header, padding
 
@@ -109,6 +111,36 @@ class Says:
 
     async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
         yield self.said
+
+    async def ask(self, *names: str, args: tuple[str, ...] = ()) -> Answer:
+        return Answer(self.said, "")
+
+
+LISTED = "f 644 1 1700000000.5 1700000000.5 7\0{}\0\0"
+STATED = "81a4 1 1 2026-01-02 03:04:05.5 +0000 1 2026-01-02 03:04:05.5 +0000 7 {0}//{0}//\n"
+
+
+@pytest.mark.parametrize("printf", [True, False], ids=["find", "stat"])
+@pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "..", "a/./x", "", "sound", "a/sound"])
+async def test_a_listing_names_what_is_in_the_tree_and_nothing_else(printf, name) -> None:
+    """Section 0: a listing is as untrusted as every byte that comes from a guest."""
+    form = LISTED if printf else STATED
+    said = b"1700000001\n" + form.format("./" + name if not printf else name).encode()
+    tools = Tools(control="/tmp/none", find_printf=printf)
+    bulk = Bulk(Says(said), tools)  # type: ignore[arg-type]
+    if "sound" in name:
+        _, (record,), _ = await bulk.walk(Place("/workspace", ".", "/workspace"))
+        assert record.name == name
+    else:
+        with pytest.raises(Unavailable, match="listing"):
+            await bulk.walk(Place("/workspace", ".", "/workspace"))
+
+
+@given(junk=st.binary(max_size=200), printf=st.booleans())
+async def test_a_listing_that_is_none_is_unavailable(junk, printf) -> None:
+    bulk = Bulk(Says(junk), Tools(control="/tmp/none", find_printf=printf))  # type: ignore[arg-type]
+    with suppress(Unavailable):
+        await bulk.walk(Place("/workspace", ".", "/workspace"))
 
 
 OLD, NEW = "2026-01-02 03:04:05.000000001 +0000", "2026-01-02 03:04:05.000000002 +0000"

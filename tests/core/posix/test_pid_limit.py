@@ -45,20 +45,18 @@ class LimitedGuest(LocalGuest):
 
 
 @pytest.fixture(params=["gnu", "busybox"])
-async def instance(request, anyio_backend, tmp_path):
+async def instance(request, anyio_backend, open_path):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("another user can be taken on only by root, with setpriv")
     path = "/usr/bin:/bin"
     if request.param == "busybox":
-        path = str(busybox_root(tmp_path / "root") / "bin")
-    workspace = tmp_path / "w"
+        path = str(busybox_root(open_path / "root") / "bin")
+    workspace = open_path / "w"
     workspace.mkdir()
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
     os.chown(workspace, USER, USER)
     kit = await equip(LimitedGuest(path), root=PurePosixPath(workspace))
     yield LocalInstance(InstanceRef(provider="test", id="limited"), kit)
-    end_all(str(tmp_path))
+    end_all(str(open_path))
     shutil.rmtree(kit.control)
 
 

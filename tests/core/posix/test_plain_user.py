@@ -24,22 +24,20 @@ class PlainUserGuest(LocalGuest):
 
 
 @pytest.fixture
-async def kit(tmp_path):
+async def kit(open_path):
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("another user can be taken on only by root, with setpriv")
-    workspace = tmp_path / "w"
+    workspace = open_path / "w"
     workspace.mkdir()
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        folder.chmod(folder.stat().st_mode | 0o011)
     os.chown(workspace, NOBODY, NOBODY)
     kit = await equip(PlainUserGuest(), root=PurePosixPath(workspace))
     yield kit
-    end_all(str(tmp_path))
+    end_all(str(open_path))
     shutil.rmtree(kit.control)
 
 
-async def test_fs5_what_permissions_refuse_is_permission_denied(kit, tmp_path) -> None:
-    workspace, files = tmp_path / "w", kit.files
+async def test_fs5_what_permissions_refuse_is_permission_denied(kit, open_path) -> None:
+    workspace, files = open_path / "w", kit.files
     (workspace / "others").write_text("root's")
     (workspace / "others").chmod(0o600)
     (workspace / "shut").mkdir(mode=0o700)
@@ -70,19 +68,19 @@ async def test_fs5_what_permissions_refuse_is_permission_denied(kit, tmp_path) -
     assert left == ["others", "readonly", "shut"]
 
 
-async def test_fs2_modes_of_what_its_owner_can_not_open(kit, tmp_path) -> None:
+async def test_fs2_modes_of_what_its_owner_can_not_open(kit, open_path) -> None:
     await kit.files.write("/workspace/f", b"", mode=0)
     await kit.files.make_directory("/workspace/d")
     await kit.files.chmod("/workspace/d", 0)
     await kit.files.chmod("/workspace/f", 0o640)
     await kit.files.chmod("/workspace/d", 0o750)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "w").iterdir()}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (open_path / "w").iterdir()}
     assert modes == {"f": 0o640, "d": 0o750}
 
 
-async def test_cp2_a_tree_that_its_owner_has_shut(kit, tmp_path) -> None:
+async def test_cp2_a_tree_that_its_owner_has_shut(kit, open_path) -> None:
     """It is scanned, read and restored all the same, and stays shut."""
-    workspace = tmp_path / "w"
+    workspace = open_path / "w"
     script = (
         "mkdir -p a/b c; echo 1 >a/b/f; echo 2 >g; echo 3 >c/ro; "
         "chmod 0 g; chmod 0 a/b; chmod 100 a; chmod 555 c"

@@ -19,7 +19,7 @@ from pinfold._tasks import iterating
 from pinfold.posix._call import CHUNK, ProgramFailed, Shell
 from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
-from pinfold.posix._records import Record, from_find, from_stat
+from pinfold.posix._records import Record, from_find, from_stat, within
 from pinfold.posix._tar import END, Reader, folder, header, padding
 
 __all__ = [
@@ -292,11 +292,10 @@ class Bulk:
         answer = await self._shell.ask("paths", "scan", args=(*place.args, flag, form))
         clock, _, said = answer.said.partition(b"\n")
         text = said.decode("utf-8", "surrogateescape")
-        time = int(clock or b"0") * (1 if self._tools.date_ns else 1_000_000_000)
-        if flag:
-            return time, list(from_find(text)), answer.trouble
-        records, _ = from_stat(text)
-        return time, records, answer.trouble
+        seconds = int(clock) if clock.isdigit() else 0
+        time = seconds * (1 if self._tools.date_ns else 1_000_000_000)
+        records = from_find(text) if flag else from_stat(text)[0]
+        return time, list(within(records, deep=True)), answer.trouble
 
 
 async def _unpacked(reader: Reader, group: Group, largest: int) -> list[tuple[int, bytes]]:

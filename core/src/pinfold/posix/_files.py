@@ -12,7 +12,7 @@ from pinfold.errors import AlreadyExists, InvalidArgument, IsADirectory, NotRegu
 from pinfold.posix._call import Boundary
 from pinfold.posix._layout import TEMPORARY, temporary
 from pinfold.posix._many import ManyFiles, errors, file_stat, once, too_large
-from pinfold.posix._records import from_find, from_stat
+from pinfold.posix._records import from_find, from_stat, within
 from pinfold.provider import FileStat, check_mode
 
 __all__ = ["ShellFiles"]
@@ -136,7 +136,7 @@ class ShellFiles(ManyFiles):
         records = from_find(text) if how == "printf" else from_stat(text)[0]
         entries = [
             file_stat(place.path / record.name, record)
-            for record in records
+            for record in within(records, deep=False)
             if not record.name.startswith(TEMPORARY)
         ]
         return sorted(entries, key=lambda entry: entry.path.name)

@@ -7,14 +7,16 @@ there; the text of a link follows it in `%N`, and its length is the link's size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
 
+from pinfold.errors import Unavailable
 from pinfold.provider import FileType
 
-__all__ = ["Record", "from_find", "from_stat"]
+__all__ = ["Record", "from_find", "from_stat", "within"]
 
 _SECOND: Final = 1_000_000_000
 _TYPES: Final = {0o100000: FileType.FILE, 0o040000: FileType.DIRECTORY, 0o120000: FileType.SYMLINK}
@@ -43,7 +45,15 @@ def from_stat(said: str) -> tuple[list[Record], str]:
 
     Returns:
         The records, and what follows the empty one.
+
+    Raises:
+        Unavailable: these are no records.
     """
+    with _readable():
+        return _from_stat(said)
+
+
+def _from_stat(said: str) -> tuple[list[Record], str]:
     records: list[Record] = []
     while said:
         fields, _, rest = said.partition("//")
@@ -85,22 +95,61 @@ def _fraction(clock: str) -> int:
     return int(digits) if digits else 0
 
 
-def from_find(said: str) -> Iterator[Record]:
-    """Read records of `find -printf`; what is cut off at the end is left out."""
+def from_find(said: str) -> list[Record]:
+    """Read records of `find -printf`; what is cut off at the end is left out.
+
+    Raises:
+        Unavailable: these are no records.
+    """
     fields = said.split("\0")
-    for facts, name, text in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
-        letter, mode, size, mtime, ctime, inode = facts.split(" ")
-        kind = _LETTERS.get(letter, FileType.OTHER)
-        yield Record(
-            name,
-            kind,
-            int(mode, 8),
-            0 if kind is FileType.DIRECTORY else int(size),
-            _nanoseconds(mtime),
-            _nanoseconds(ctime),
-            int(inode),
-            text if kind is FileType.SYMLINK else None,
-        )
+    with _readable():
+        return [
+            _found(*each) for each in zip(fields[0::3], fields[1::3], fields[2::3], strict=False)
+        ]
+
+
+def _found(facts: str, name: str, text: str) -> Record:
+    letter, mode, size, mtime, ctime, inode = facts.split(" ")
+    kind = _LETTERS.get(letter, FileType.OTHER)
+    return Record(
+        name,
+        kind,
+        int(mode, 8),
+        0 if kind is FileType.DIRECTORY else int(size),
+        _nanoseconds(mtime),
+        _nanoseconds(ctime),
+        int(inode),
+        text if kind is FileType.SYMLINK else None,
+    )
+
+
+def within(records: Sequence[Record], *, deep: bool) -> Sequence[Record]:
+    """Return what a target says is in a directory, once no name in it leads elsewhere.
+
+    Args:
+        records: with names relative to the directory.
+        deep: names may be of things in directories below.
+
+    Raises:
+        Unavailable: one does; a listing is as untrusted as all that comes from a guest.
+    """
+    for record in records:
+        name = f"/{record.name}/"
+        if "//" in name or "/./" in name or "/../" in name or (not deep and "/" in record.name):
+            raise _unreadable(f"{record.name!r} is no name in a directory")
+    return records
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as exc:
+        raise _unreadable(str(exc)) from None
+
+
+def _unreadable(what: str) -> Unavailable:
+    return Unavailable(f"the target sent a listing that can't be read: {what}")
 
 
 def _nanoseconds(stamp: str) -> int:

@@ -109,8 +109,8 @@ while [ $# -gt 0 ]; do
       mkdir | link) make=1 ;;
       files | contents)
         make=1
-        if [ ! -e "$2" ] && [ ! -L "$2" ]; then
-          # A directory that is new altogether takes one rename.
+        if [ ! -e "$2" ] && [ ! -L "$2" ] && inside "${2%/*}"; then
+          # A directory that is new altogether, and no root, takes one rename.
           enter "${2%/*}" .
           if mv -T -- "$stage/$4" "./${2##*/}"; then
             printf 'in ok\n'
