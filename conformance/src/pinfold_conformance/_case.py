@@ -287,6 +287,18 @@ class Case:
                     return True
         return False
 
+    async def lives(self, beat: PurePosixPath, what: str) -> None:
+        """Wait until a heartbeat is there and grows; a busy machine may take its time.
+
+        Raises:
+            CheckFailed: it never did.
+        """
+
+        async def grows() -> bool:
+            return await self.exists(beat) and await self.beats(beat)
+
+        await self.until(grows, what)
+
     def sample(self, values: Iterable[T], count: int, always: Sequence[T] = ()) -> list[T]:
         """Return some of many values, those named always among them."""
         pool = [value for value in values if value not in always]

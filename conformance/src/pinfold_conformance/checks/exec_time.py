@@ -123,13 +123,9 @@ async def fractions(case: Case) -> None:
 
 async def _heartbeat_control(case: Case, instance_script: str, beat: PurePosixPath) -> None:
     """Positive control: while the command runs, its heartbeat is seen."""
-
-    async def watch() -> bool:
-        return await case.exists(beat) and await case.beats(beat)
-
     async with anyio.create_task_group() as group:
         group.start_soon(_quietly, case, instance_script)
-        await case.until(watch, "the control heartbeat is seen to grow while its command runs")
+        await case.lives(beat, "the control heartbeat is seen to grow while its command runs")
         group.cancel_scope.cancel()
 
 
@@ -318,14 +314,9 @@ async def background(case: Case) -> None:
         equal((result.exit_code, result.timed_out), (0, False), f"a command with a {how} child")
         equal(result.stdout, b"now", "stdout")
         require(clock.seconds < 5, f"it returned after {clock.seconds:.1f} s (EX-8)")
-
-        async def there(path: PurePosixPath = beat) -> bool:
-            return await case.exists(path)
-
-        await case.until(there, f"a {how} child has begun to beat")
-        require(await case.beats(beat), f"a {how} child does not live on (EX-8)")
+        await case.lives(beat, f"a {how} child lives on (EX-8)")
     await case.sh(d.out(b"next"))
-    require(await case.beats(scratch / "beat-quiet"), "a child ended with the next command")
+    await case.lives(scratch / "beat-quiet", "a child lives on after the next command (EX-8)")
 
 
 @check("EX-8.waited", needs={"exec", "!background"}, kind=Kind.CLAIM, place=Place.OWN)

@@ -298,11 +298,7 @@ async def ends_jobs(case: Case) -> None:
     """A restore ends background processes and says so; none of them writes into the new tree."""
     d = case.dialect
     await case.sh(d.start(d.beat("beat"), How.QUIET))
-
-    async def beats() -> bool:
-        return await case.exists(WORKSPACE / "beat") and await case.beats(WORKSPACE / "beat")
-
-    await case.until(beats, "the job beats")
+    await case.lives(WORKSPACE / "beat", "the job beats")
     wanted = tree({"beat": b"", "file": b"1"})
     report = await case.instance.tree.restore(plan(wanted))
     equal(report.processes_ended, True, "processes_ended")
