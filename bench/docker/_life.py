@@ -58,7 +58,7 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
             "create to first result",
             [
                 Way(name="raw create, start, exec", run=raw),
-                Way(name="pinfold, shell path", run=shell),
+                Way(name="pinfold, shell path", run=shell, limit=1.15),
                 Way(name="pinfold, resident helper", run=helped, limit=1.15),
             ],
             rounds=9,
