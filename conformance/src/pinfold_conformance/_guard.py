@@ -1,4 +1,4 @@
-"""Between the checks and the adapter: every call is timed, and its form is held to the contract.
+"""Between the checks and an instance: every call is timed, and its form is held to the contract.
 
 A wrong type, a result that contradicts itself or an error of no kind becomes an `AdapterFault`
 here, so that a check reads as the clause alone, and a bug of the suite is never taken for one of
@@ -9,40 +9,54 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import Any, TypeVar, cast
+from typing import Any, Final
 
+import anyio
 import attrs
 
 from pinfold.errors import PinfoldError
 from pinfold.provider import (
     Blob,
+    Details,
     Entry,
     ExecRequest,
     ExecResult,
     Features,
     Files,
     FileStat,
-    FileType,
     Instance,
-    InstanceRef,
     InstanceStatus,
+    Pausable,
     RestorePlan,
     RestoreReport,
     Scan,
     ScanState,
     Sink,
     Tree,
-    TreeItem,
 )
 from pinfold_conformance._expect import AdapterFault, short
+from pinfold_conformance._forms import (
+    check_batch,
+    check_blob,
+    check_item,
+    check_listing,
+    check_ref,
+    check_report,
+    check_result,
+    check_scan,
+    check_stat,
+    nothing,
+    typed,
+)
 
-__all__ = ["GuardedInstance", "Meter", "Sabotage", "guarded"]
+__all__ = ["GuardedInstance", "Meter", "Sabotage", "blamed", "guarded"]
 
-T = TypeVar("T")
 Path = PurePosixPath | str
+
+_CLOCKS_DIFFER_MS: Final = 500  # a target's from ours, over a call
 
 
 class Sabotage(Exception):
@@ -78,111 +92,47 @@ class Meter:
         """Time one call; an error that is none of the contract's becomes an `AdapterFault`."""
         started = time.perf_counter()
         try:
-            yield
-        except (PinfoldError, AssertionError, Sabotage):
-            raise
-        except (Exception, SystemExit) as exc:
-            raise AdapterFault(
-                f"{name} raised {type(exc).__name__}: {short(str(exc))}; only the contract's own "
-                "errors may leave an adapter (ER-1)"
-            ) from exc
+            with blamed(name):
+                yield
         finally:
             self.durations[name].append(time.perf_counter() - started)
 
 
+@contextmanager
+def blamed(name: str) -> Iterator[None]:
+    """Take an error that is none of the contract's for a fault of who was called.
+
+    That is any error but a cancellation: also one that would end the suite, as SystemExit does.
+
+    Raises:
+        AdapterFault: there was one.
+    """
+    try:
+        yield
+    except (PinfoldError, AssertionError, Sabotage, GeneratorExit):
+        raise
+    except BaseException as exc:
+        if _cancels(exc):
+            raise
+        raise AdapterFault(
+            f"{name} raised {type(exc).__name__}: {short(str(exc))}; only the contract's own "
+            "errors may leave an adapter (ER-1)"
+        ) from exc
+
+
+def _cancels(exc: BaseException) -> bool:
+    """Say whether this is how a cancellation goes through."""
+    try:
+        kind = anyio.get_cancelled_exc_class()
+    except RuntimeError:  # a hook that is asked outside of the event loop
+        return False
+    if isinstance(exc, BaseExceptionGroup):
+        return exc.split(kind)[1] is None
+    return isinstance(exc, kind)
+
+
 def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def typed(name: str, value: Any, kind: Callable[..., T]) -> T:
-    """Return a value that is of a type.
-
-    Raises:
-        AdapterFault: it is not.
-    """
-    wanted = cast(type[Any], kind)  # typed as a callable, since abstract classes are no type[T]
-    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-        raise AdapterFault(f"{name} is {short(value)}, no {wanted.__name__}")
-    return cast(T, value)
-
-
-def _nothing(name: str, value: object) -> None:
-    if value is not None:
-        raise AdapterFault(f"{name} returned {short(value)}; it returns nothing")
-
-
-def check_result(request: ExecRequest, result: Any, features: Features, *, streamed: bool) -> None:
-    """Hold a result to what is true of every result (EX-1, EX-2, EX-4, EX-7).
-
-    Raises:
-        AdapterFault: it contradicts the contract or itself.
-    """
-    typed("the result of exec", result, ExecResult)
-    for name in ("exit_code", "stdout_total", "stderr_total", "duration_ms", "generation"):
-        typed(name, getattr(result, name), int)
-    for name in ("timed_out", "stdout_truncated", "stderr_truncated"):
-        typed(name, getattr(result, name), bool)
-    if not 0 <= result.exit_code <= 255:
-        raise AdapterFault(f"exit_code is {result.exit_code}; it is 0..255 (EX-2)")
-    if result.timed_out and result.exit_code != 124:
-        raise AdapterFault(f"timed_out with exit_code {result.exit_code}; it is 124 (EX-4)")
-    if result.signal is not None:
-        typed("signal", result.signal, int)
-        if not features.signals:
-            raise AdapterFault("signal is set without the feature signals (EX-2)")
-        if not result.timed_out and result.exit_code != 128 + result.signal:
-            raise AdapterFault(
-                f"signal {result.signal} with exit_code {result.exit_code}; it is 128+n (EX-2)"
-            )
-    if result.duration_ms < 0:
-        raise AdapterFault(f"duration_ms is {result.duration_ms}")
-    for name in ("stdout", "stderr"):
-        data = typed(name, getattr(result, name), bytes)
-        total, cut = getattr(result, f"{name}_total"), getattr(result, f"{name}_truncated")
-        if streamed:
-            if data or cut:
-                raise AdapterFault(f"{name} is kept or cut though it was streamed (EX-15)")
-        elif len(data) > getattr(request, f"{name}_cap"):
-            raise AdapterFault(f"{name} holds {len(data)} bytes, more than its cap (EX-7)")
-        elif cut != (total > len(data)) or total < len(data):
-            raise AdapterFault(
-                f"{name} holds {len(data)} bytes of {total}, but {name}_truncated is {cut} (EX-7)"
-            )
-
-
-def check_stat(name: str, value: Any) -> FileStat:
-    """Hold file facts to their form.
-
-    Raises:
-        AdapterFault: they are not of it.
-    """
-    stat = typed(name, value, FileStat)
-    typed(f"{name}.path", stat.path, PurePosixPath)
-    typed(f"{name}.type", stat.type, FileType)
-    if typed(f"{name}.size", stat.size, int) < 0:
-        raise AdapterFault(f"{name}.size is {stat.size}")
-    if not 0 <= typed(f"{name}.mode", stat.mode, int) <= 0o7777:
-        raise AdapterFault(f"{name}.mode is {stat.mode:#o}")
-    typed(f"{name}.mtime_ns", stat.mtime_ns, int)
-    if (stat.type is FileType.SYMLINK) != (stat.link is not None):
-        raise AdapterFault(f"{name}.link is {short(stat.link)} of a {stat.type}")
-    return stat
-
-
-def check_item(value: Any) -> TreeItem:
-    """Hold an entry of a tree that comes down to its form: its reader may trust its name.
-
-    Raises:
-        AdapterFault: it is not of it.
-    """
-    item = typed("an item of download_tree", value, TreeItem)
-    path = typed("TreeItem.path", item.path, PurePosixPath)
-    typed("TreeItem.type", item.type, FileType)
-    if path.is_absolute() or ".." in path.parts or "\0" in str(path):
-        raise AdapterFault(f"download_tree has an item {short(str(path))}, not in the tree")
-    if (item.type is FileType.SYMLINK) != (item.link is not None):
-        raise AdapterFault(f"the link of {short(str(path))} is {short(item.link)}")
-    return item
 
 
 class GuardedFiles(Files):
@@ -199,7 +149,7 @@ class GuardedFiles(Files):
     async def write(self, path: Path, data: bytes, *, mode: int | None = None) -> None:
         with self.meter.call("write"):
             value: object = await self.inner.write(path, data, mode=mode)  # type: ignore[func-returns-value]
-        _nothing("write", value)
+        nothing("write", value)
 
     async def stat(self, path: Path) -> FileStat:
         with self.meter.call("stat"):
@@ -212,13 +162,7 @@ class GuardedFiles(Files):
     async def list(self, path: Path) -> Sequence[FileStat]:
         with self.meter.call("list"):
             value: Any = await self.inner.list(path)
-        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise AdapterFault(f"list returned {short(value)}, no sequence")
-        for entry in value:
-            check_stat("an entry of list", entry)
-            if entry.path.parent != PurePosixPath(path):
-                raise AdapterFault(f"list of {path} has an entry {short(str(entry.path))}")
-        return value
+        return check_listing(path, value)
 
     async def make_directory(
         self, path: Path, *, parents: bool = True, exist_ok: bool = True
@@ -227,27 +171,27 @@ class GuardedFiles(Files):
             value: object = await self.inner.make_directory(  # type: ignore[func-returns-value]
                 path, parents=parents, exist_ok=exist_ok
             )
-        _nothing("make_directory", value)
+        nothing("make_directory", value)
 
     async def remove(self, path: Path, *, recursive: bool = False) -> None:
         with self.meter.call("remove"):
             value: object = await self.inner.remove(path, recursive=recursive)  # type: ignore[func-returns-value]
-        _nothing("remove", value)
+        nothing("remove", value)
 
     async def rename(self, source: Path, target: Path) -> None:
         with self.meter.call("rename"):
             value: object = await self.inner.rename(source, target)  # type: ignore[func-returns-value]
-        _nothing("rename", value)
+        nothing("rename", value)
 
     async def symlink(self, path: Path, target: str) -> None:
         with self.meter.call("symlink"):
             value: object = await self.inner.symlink(path, target)  # type: ignore[func-returns-value]
-        _nothing("symlink", value)
+        nothing("symlink", value)
 
     async def chmod(self, path: Path, mode: int) -> None:
         with self.meter.call("chmod"):
             value: object = await self.inner.chmod(path, mode)  # type: ignore[func-returns-value]
-        _nothing("chmod", value)
+        nothing("chmod", value)
 
     async def download(self, path: Path) -> AsyncIterator[bytes]:
         with self.meter.call("download"):
@@ -263,28 +207,22 @@ class GuardedFiles(Files):
 
     async def read_many(self, paths: Sequence[Path]) -> Sequence[bytes | PinfoldError]:
         with self.meter.call("read_many"):
-            values = await self.inner.read_many(paths)
-        if len(values) != len(paths):
-            raise AdapterFault(f"read_many of {len(paths)} returned {len(values)}")
-        for value in values:
-            if not isinstance(value, (bytes, PinfoldError)):
-                raise AdapterFault(f"read_many has {short(value)}")
-        return values
+            values: Any = await self.inner.read_many(paths)
+        return check_batch(
+            "read_many", len(paths), values, lambda one: typed("an entry of read_many", one, bytes)
+        )
 
     async def stat_many(self, paths: Sequence[Path]) -> Sequence[FileStat | PinfoldError]:
         with self.meter.call("stat_many"):
-            values = await self.inner.stat_many(paths)
-        if len(values) != len(paths):
-            raise AdapterFault(f"stat_many of {len(paths)} returned {len(values)}")
-        for value in values:
-            if not isinstance(value, PinfoldError):
-                check_stat("an entry of stat_many", value)
-        return values
+            values: Any = await self.inner.stat_many(paths)
+        return check_batch(
+            "stat_many", len(paths), values, lambda one: check_stat("an entry of stat_many", one)
+        )
 
     async def write_many(self, files: Any) -> None:
         with self.meter.call("write_many"):
             value: object = await self.inner.write_many(files)  # type: ignore[func-returns-value]
-        _nothing("write_many", value)
+        nothing("write_many", value)
 
     async def download_tree(self, path: Path) -> AsyncIterator[Any]:
         with self.meter.call("download_tree"):
@@ -305,44 +243,23 @@ class GuardedTree(Tree):
 
     async def scan(self, since: ScanState | None = None) -> Scan:
         with self.meter.call("scan"):
-            scan = typed("the result of scan", await self.inner.scan(since), Scan)
-        typed("Scan.state", scan.state, ScanState)
-        for entry in scan.entries:
-            typed("an entry of scan", entry, Entry)
-            if not entry.path or entry.path.startswith("/") or ".." in entry.path.split("/"):
-                raise AdapterFault(f"scan has an entry {short(entry.path)}")
-            if (entry.type is FileType.FILE) != (len(entry.digest) == 64):
-                raise AdapterFault(f"the digest of {entry.path} is {short(entry.digest)} (CP-1)")
-            if (entry.type is FileType.SYMLINK) != (entry.link is not None):
-                raise AdapterFault(f"the link of {entry.path} is {short(entry.link)}")
-        paths = [entry.path for entry in scan.entries]
-        if len(set(paths)) < len(paths) or paths not in (sorted(paths), sorted(paths, key=_order)):
-            raise AdapterFault("the entries of scan are not sorted, or not unique (CP-1)")
-        if scan.unchanged and scan.entries:
-            raise AdapterFault("an unchanged scan has entries")
-        return scan
+            scan = await self.inner.scan(since)
+        return check_scan(scan)
 
     async def read(self, entries: Sequence[Entry]) -> AsyncIterator[Blob]:
         with self.meter.call("read_blobs"):
             async for blob in self.inner.read(entries):
-                typed("a piece of read", blob, Blob)
-                if len(typed("Blob.data", blob.data, bytes)) > 1024 * 1024:
-                    raise AdapterFault(f"a piece of {len(blob.data)} bytes; at most 1 MiB")
-                yield blob
+                yield check_blob(blob)
 
     async def restore(self, plan: RestorePlan) -> RestoreReport:
         with self.meter.call("restore"):
             report = await self.inner.restore(plan)
-        return typed("the result of restore", report, RestoreReport)
+        return check_report(report)
 
     async def recover(self) -> bool:
         with self.meter.call("recover"):
             value = await self.inner.recover()
         return typed("the result of recover", value, bool)
-
-
-def _order(path: str) -> list[bytes]:
-    return [part.encode("utf-8", "surrogateescape") for part in path.split("/")]
 
 
 class GuardedInstance(Instance):
@@ -355,16 +272,20 @@ class GuardedInstance(Instance):
 
     def __init__(self, inner: Instance, meter: Meter) -> None:
         self.inner, self.meter = inner, meter
-        self.ref = typed("Instance.ref", inner.ref, InstanceRef)
+        self.ref = check_ref("Instance.ref", inner.ref)
         self.features = typed("Instance.features", inner.features, Features)
         self.files = GuardedFiles(typed("Instance.files", inner.files, Files), meter)
         self.tree = GuardedTree(typed("Instance.tree", inner.tree, Tree), meter)
-        self.details = inner.details
+        self.details = typed("Instance.details", inner.details, Details)
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        began = time.monotonic()
         with self.meter.call("exec"):
             result = await self.inner.exec(request, sink)
+        took = (time.monotonic() - began) * 1000
         check_result(request, result, self.features, streamed=sink is not None)
+        if result.duration_ms > took + _CLOCKS_DIFFER_MS:
+            raise AdapterFault(f"duration_ms is {result.duration_ms} of a call of {took:.0f} ms")
         return result
 
     async def status(self) -> InstanceStatus:
@@ -374,18 +295,37 @@ class GuardedInstance(Instance):
     async def destroy(self) -> None:
         with self.meter.call("destroy"):
             value: object = await self.inner.destroy()  # type: ignore[func-returns-value]
-        _nothing("destroy", value)
+        nothing("destroy", value)
 
     async def detach(self) -> None:
         with self.meter.call("detach"):
             value: object = await self.inner.detach()  # type: ignore[func-returns-value]
-        _nothing("detach", value)
+        nothing("detach", value)
+
+
+class GuardedPausable(GuardedInstance, Pausable):
+    """A guarded instance that can be paused, as the adapter's own can."""
+
+    inner: Any
+
+    async def pause(self) -> None:
+        with self.meter.call("pause"):
+            value: object = await self.inner.pause()
+        nothing("pause", value)
+
+    async def resume(self) -> bool:
+        with self.meter.call("resume"):
+            value = await self.inner.resume()
+        return typed("the result of resume", value, bool)
 
 
 def guarded(value: Any, meter: Meter) -> GuardedInstance:
     """Return an adapter's instance under guard.
 
     Raises:
-        AdapterFault: it is no instance.
+        AdapterFault: it is no instance, or has not what one has.
     """
-    return GuardedInstance(typed("the result of create", value, Instance), meter)
+    inner = typed("the result of create", value, Instance)
+    with blamed("an attribute of the instance"):
+        kind = GuardedPausable if isinstance(inner, Pausable) else GuardedInstance
+        return kind(inner, meter)

@@ -111,18 +111,30 @@ class Instances:
             return f"the target could not be made: {told_of(exc)}"
         return None
 
-    async def take_back(self, case: Case, number: int, verdict: Verdict) -> None:
-        """Leave an instance as the next check may find it, or let go of it."""
+    async def take_back(self, case: Case, number: int, verdict: Verdict) -> str | None:
+        """Leave an instance as the next check may find it, or let go of it.
+
+        Returns:
+            What was wrong with ending the check's own instance, or None.
+        """
+        own = case.check.place is Place.OWN
         with anyio.move_on_after(self._options.cleanup_s, shield=True):
             try:
-                if case.check.place is Place.OWN:
+                if own:
                     await case.site.destroy(case.instance)
                 elif verdict in (Verdict.FAIL, Verdict.ENGINE_ERROR):
                     await self._discard(number)  # nobody knows what it is like now
                 else:
                     await case.tidy()
-            except (PinfoldError, AssertionError):
+            except (PinfoldError, AssertionError) as exc:
+                if own:
+                    return f"its instance could not be destroyed: {told_of(exc)} (LC-9)"
                 self._shared.pop(number, None)  # the ledger still has it
+            return None
+        if own:
+            return f"destroy did not end within {self._options.cleanup_s:g} s (LC-9)"
+        self._shared.pop(number, None)
+        return None
 
     async def _discard(self, number: int) -> None:
         shared = self._shared.pop(number, None)

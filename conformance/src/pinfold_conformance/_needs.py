@@ -12,7 +12,7 @@ from pinfold.provider import Capabilities, Features
 from pinfold.spec import Kind
 from pinfold_conformance._case import Site
 
-__all__ = ["Need", "claims", "judge"]
+__all__ = ["Need", "claimed_by", "claims", "judge"]
 
 #: A limit beyond this is not tried out: it would take too long for everybody.
 LARGEST_TRIED: Final = 256 * 1024 * 1024
@@ -34,7 +34,8 @@ def claims() -> tuple[str, ...]:
     return ("exec", *features, *capabilities)
 
 
-def _claimed(name: str, site: Site, facts: Mapping[str, Any]) -> bool:
+def claimed_by(name: str, site: Site, facts: Mapping[str, Any]) -> bool:
+    """Say whether the target claims a feature, a capability (`cap:`), or `exec`."""
     if name == "exec":
         return site.pinned.spec.target is not None
     if name.startswith("cap:"):
@@ -49,7 +50,7 @@ def judge(need: str, site: Site, facts: Mapping[str, Any], *, attacks: bool) -> 
     """Say how a need stands: `Need.MET`, `Need.DENIED`, or a pair with the reason."""
     kind, _, rest = need.partition(":")
     if need.startswith("!"):
-        claimed = _claimed(need[1:], site, facts)
+        claimed = claimed_by(need[1:], site, facts)
         return (Need.OMIT, f"{need[1:]} is claimed and proved instead") if claimed else Need.MET
     if need == "hook:other":
         return Need.MET if site.other is not None else (Need.OMIT, "no second target is given")
@@ -70,6 +71,9 @@ def judge(need: str, site: Site, facts: Mapping[str, Any], *, attacks: bool) -> 
         if rest in site.provider.descriptor.durabilities:
             return Need.MET
         return Need.OMIT, f"durability {rest} is not among the descriptor's"
+    if kind == "keeps":
+        durability = site.pinned.spec.durability
+        return Need.MET if durability == rest else (Need.OMIT, f"the durability is {durability}")
     if kind == "limit":
         value = getattr(site.provider.descriptor.limits(site.pinned.spec), rest)
         if value is None or value > LARGEST_TRIED:
@@ -85,4 +89,4 @@ def judge(need: str, site: Site, facts: Mapping[str, Any], *, attacks: bool) -> 
     if need == "unprivileged":
         root = facts.get("uid") == "0"
         return (Need.OMIT, "root is denied nothing") if root else Need.MET
-    return Need.MET if _claimed(need, site, facts) else Need.DENIED
+    return Need.MET if claimed_by(need, site, facts) else Need.DENIED

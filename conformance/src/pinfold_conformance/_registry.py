@@ -34,6 +34,7 @@ CHECK_MODULES: Final = (
     "files_content",
     "files_errors",
     "files_stream",
+    "files_alike",
     "tree_scan",
     "tree_restore",
     "life",

@@ -20,13 +20,14 @@ from pinfold_conformance._case import Case, Site
 from pinfold_conformance._end import clean_up
 from pinfold_conformance._expect import Inconclusive
 from pinfold_conformance._guard import Meter
+from pinfold_conformance._guard_lane import GuardedLane, name_of
 from pinfold_conformance._instances import Instances
 from pinfold_conformance._known import apply
 from pinfold_conformance._ledger import Ledger
-from pinfold_conformance._needs import Need, judge
+from pinfold_conformance._needs import Need, claimed_by, claims, judge
 from pinfold_conformance._options import Options
 from pinfold_conformance._profiles import PROFILES
-from pinfold_conformance._registry import Check, Place, all_checks, find
+from pinfold_conformance._registry import Check, Kind, Place, all_checks, find
 from pinfold_conformance._setup import available, sites_of
 from pinfold_conformance._verdicts import STRAYS, Outcome, Report, Verdict
 from pinfold_conformance._worker import Overrun, Worker
@@ -60,7 +61,7 @@ class Session:
         self.run_id = str(uuid.uuid4())
         folder = self.options.ledger
         file = folder / f"{self.run_id}.json" if folder is not None else None
-        self.ledger = Ledger(self.run_id, lane.name, file)
+        self.ledger = Ledger(self.run_id, name_of(lane), file)
         self.meter = Meter()
         self.outcomes: list[Outcome] = []
         self.omitted: dict[str, str] = {}
@@ -77,15 +78,25 @@ class Session:
     # --- set up ------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
+        async def load() -> None:
+            self.lane, other = GuardedLane(self.lane, self.meter), self.options.other
+            if other is not None:
+                guarded = GuardedLane(other, self.meter)
+                self.options = attrs.evolve(self.options, other=guarded)
+
         async def look() -> None:
             self.probe.update(await available(self.lane))
 
         async def settle() -> None:
             self.sites += await sites_of(self.lane, self.options, self.ledger, self.meter)
 
-        self._guard_setup("target.available", look, 60.0)
-        if self.problem is None:
-            self._guard_setup("target.resolves", settle, CREATE_TIMEOUT_SECONDS + 30)
+        for name, step, limit in (
+            ("target.loads", load, 60.0),
+            ("target.available", look, 60.0),
+            ("target.resolves", settle, CREATE_TIMEOUT_SECONDS + 30),
+        ):
+            if self.problem is None:
+                self._guard_setup(name, step, limit)
         return self
 
     def __exit__(
@@ -163,7 +174,10 @@ class Session:
         if self._overruns >= self.options.patience:
             reason = f"not tried: the target hung in {self._overruns} checks in a row"
             return self._plain(planned, Verdict.FAIL, reason)
-        refused = self._unmet(planned)
+        try:
+            refused = self._unmet(planned)
+        except (AssertionError, Overrun) as exc:  # a hook or a claim that can't be asked
+            refused = self._plain(planned, Verdict.FAIL, str(exc))
         if refused is not None:
             return None if refused is _OMITTED else refused
         site = self.sites[planned.site]
@@ -209,7 +223,9 @@ class Session:
 
     async def _try(self, case: Case, number: int, deadline: float) -> Attempt:
         tried = await attempt(case, deadline)
-        await self._instances.take_back(case, number, tried.verdict)
+        problem = await self._instances.take_back(case, number, tried.verdict)
+        if problem is not None and tried.verdict is Verdict.PASS:
+            return Attempt(Verdict.FAIL, problem)
         return tried
 
     @property
@@ -227,7 +243,7 @@ class Session:
         return apply(
             outcome,
             options.known,
-            target=self.lane.name,
+            target=self.ledger.target,
             profile=options.profile,
             today=options.today,
         )
@@ -242,7 +258,7 @@ class Session:
             return self._plain(planned, Verdict.FAIL, facts)
         # Without exec nothing else that a command would show is asked.
         for need in sorted(check.needs, key=lambda need: (need != "exec", need)):
-            match judge(need, site, facts, attacks=self.options.attacks):
+            match self._judged(need, site, facts):
                 case Need.MET:
                     continue
                 case Need.OMIT, why:
@@ -254,8 +270,21 @@ class Session:
                     return self._not_claimed(planned, need)
         return None
 
+    def _judged(self, need: str, site: Site, facts: dict[str, Any]) -> Any:
+        async def stands() -> Any:  # in the event loop: hooks are the lane's own code
+            return judge(need, site, facts, attacks=self.options.attacks)
+
+        return self._call(stands, 30 * self.options.scale + self.options.grace_s)
+
     def _not_claimed(self, planned: Planned, need: str) -> Outcome:
         """The target denies a claim: find out whether that is true (TR-1)."""
+        claimed = self._claimed_beside(planned, need)
+        if claimed:
+            return self._plain(
+                planned,
+                Verdict.INCONCLUSIVE,
+                f"{claimed} is claimed, but can't be proved where {need} is denied",
+            )
         refuters = [one for one in all_checks() if f"!{need}" in one.needs]
         held = []
         for refuter in refuters:
@@ -275,6 +304,15 @@ class Session:
         return self._plain(
             planned, Verdict.NOT_CLAIMED, f"{need} is denied; refuted by {', '.join(held)}"
         )
+
+    def _claimed_beside(self, planned: Planned, need: str) -> str:
+        """Return what a check of claims would prove besides, were one of them not denied."""
+        check, site = planned.check, self.sites[planned.site]
+        facts = self._facts(planned.site)
+        if check.kind is not Kind.CLAIM or isinstance(facts, str):
+            return ""
+        others = [one for one in check.needs & set(claims()) if one not in ("exec", need)]
+        return ", ".join(one for one in sorted(others) if claimed_by(one, site, facts))
 
     def _plain(self, planned: Planned, verdict: Verdict, reason: str) -> Outcome:
         check = planned.check
@@ -339,7 +377,7 @@ class Session:
 
     def report(self) -> Report:
         """Return what the run came to so far."""
-        return Report(target=self.lane.name, outcomes=tuple(self.outcomes), facts=self.facts())
+        return Report(target=self.ledger.target, outcomes=tuple(self.outcomes), facts=self.facts())
 
     def facts(self) -> Mapping[str, Any]:
         """Return what a certificate tells of the run besides its outcomes."""
@@ -351,7 +389,7 @@ class Session:
             "backend": options.backend,
             "seed": options.seed,
             "strict": options.strict,
-            "attacks": options.attacks and self.lane.allow_attacks,
+            "attacks": options.attacks and self.lane.allow_attacks is True,
             "other": options.other.name if options.other else None,
             "specs": [
                 {"label": site.label, "digest": site.pinned.digest, "dialect": site.dialect.name}

@@ -10,13 +10,27 @@ from typing import TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal
 
-__all__ = ["Overrun", "Worker"]
+__all__ = ["Escaped", "Overrun", "Worker"]
 
 T = TypeVar("T")
 
 
 class Overrun(Exception):
     """A call neither ended nor could be cancelled; its event loop is lost."""
+
+
+class Escaped(Exception):
+    """Something was raised that is no error, as SystemExit is not: it would end the suite."""
+
+
+async def _kept(function: Callable[[], Awaitable[T]]) -> T:
+    """Await a function; what would end the event loop, and this program, is an error instead."""
+    try:
+        return await function()
+    except (Exception, anyio.get_cancelled_exc_class()):
+        raise
+    except BaseException as exc:
+        raise Escaped(f"{type(exc).__name__}: {exc}") from exc
 
 
 class Worker:
@@ -56,7 +70,7 @@ class Worker:
             raise Overrun("the event loop was lost before")
         future: concurrent.futures.Future[T] | None = None
         try:
-            future = self._portal.start_task_soon(function)
+            future = self._portal.start_task_soon(_kept, function)
             return future.result(timeout=limit_s)
         except concurrent.futures.TimeoutError:
             if future is not None and future.done():  # the function's own TimeoutError

@@ -20,7 +20,6 @@ from pinfold.provider import (
     Instance,
     InstanceRef,
     Owner,
-    Pausable,
     Pins,
     Provider,
 )
@@ -30,7 +29,7 @@ from pinfold.sandbox import open as open_sandbox
 from pinfold.spec import PinnedSpec, ResolvedSpec
 from pinfold.state import MemoryStateStore
 from pinfold_conformance._case import Case, Site
-from pinfold_conformance._guard import GuardedInstance, GuardedTree, Meter, typed
+from pinfold_conformance._guard import GuardedInstance, GuardedTree, Meter, guarded
 
 __all__ = ["Durable", "durable"]
 
@@ -46,21 +45,8 @@ class _Tree(GuardedTree):
             yield blob
 
 
-class _Pausable(GuardedInstance, Pausable):
-    inner: Any
-
-    async def pause(self) -> None:
-        with self.meter.call("pause"):
-            await self.inner.pause()
-
-    async def resume(self) -> bool:
-        with self.meter.call("resume"):
-            return bool(await self.inner.resume())
-
-
 def _guarded(inner: Any, meter: Meter) -> GuardedInstance:
-    kind = _Pausable if isinstance(inner, Pausable) else GuardedInstance
-    made = kind(typed("the result of create", inner, Instance), meter)
+    made = guarded(inner, meter)
     made.tree = _Tree(inner.tree, meter)
     return made
 
@@ -100,16 +86,13 @@ class _Watched(Provider):
             return self._kept(await self._site.lane.make(pinned, self._context(ctx)))
 
     async def attach(self, ref: InstanceRef, pinned: PinnedSpec, ctx: Context) -> Instance:
-        with self._site.meter.call("attach"):
-            return self._kept(await self._site.provider.attach(ref, pinned, self._context(ctx)))
+        return self._kept(await self._site.provider.attach(ref, pinned, self._context(ctx)))
 
     async def list(self, owner: Owner, ctx: Context | None = None) -> Sequence[InstanceRef]:
-        with self._site.meter.call("list"):
-            return await self._site.provider.list(owner, ctx and self._context(ctx))
+        return await self._site.provider.list(owner, ctx and self._context(ctx))
 
     async def destroy(self, ref: InstanceRef, ctx: Context | None = None) -> None:
-        with self._site.meter.call("destroy"):
-            await self._site.provider.destroy(ref, ctx and self._context(ctx))
+        await self._site.provider.destroy(ref, ctx and self._context(ctx))
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -21,6 +21,12 @@ _PATIENCE_S: Final = 20.0  # for a port that somebody else has at the moment
 class Listener:
     """One listener; it counts its callers, and answers each.
 
+    Attributes:
+        port: that it has.
+        callers: how many came.
+        at_its_address: it listens at the very address that was asked for; else on every one of
+            this machine's, and whether that address is this machine is the lane's word.
+
     Args:
         means: tcp, udp or unix.
         address: to listen on; of a Unix socket its path, or `@` and its name in the kernel.
@@ -39,6 +45,7 @@ class Listener:
             self._at = address
         kind = socket.SOCK_DGRAM if means == "udp" else socket.SOCK_STREAM
         self._kind = kind
+        self.at_its_address = True
         self._socket = socket.socket(self._family, kind)
         try:
             if means == "tcp":
@@ -63,7 +70,7 @@ class Listener:
             if port or self._family is socket.AF_INET6:
                 raise
             # The address is somebody else's word for this machine.
-            self._at = "127.0.0.1"
+            self._at, self.at_its_address = "127.0.0.1", False
             self._socket.bind(("", port))
 
     def _serve(self) -> None:

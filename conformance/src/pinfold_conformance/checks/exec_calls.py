@@ -8,6 +8,7 @@ import anyio
 
 from pinfold.errors import Effect, Lost, OutcomeUnknown, Unavailable
 from pinfold.provider import ExecResult, InstanceStatus, OutputStream
+from pinfold.spec import RETURN_GRACE_SECONDS, TERM_GRACE_SECONDS
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import Inconclusive, equal, expect_raises, fail, require
 from pinfold_conformance._guard import Sabotage
@@ -289,3 +290,45 @@ async def sink_raises(case: Case) -> None:
     if await case.exists(scratch / "beat"):
         require(not await case.beats(scratch / "beat"), "the command lives on (EX-15)")
     equal((await case.sh(d.out(b"alive"))).stdout, b"alive", "the next command")
+
+
+@check("EX-15.as-any", "EX-4", "EX-5", needs={"exec"}, place=Place.OWN, deadline_s=60)
+async def as_any(case: Case) -> None:
+    """A streamed exec is an exec: stdin, variables, cwd, deadline and cancellation are kept."""
+    d, scratch = case.dialect, await case.scratch()
+    got = {"stdout": b"", "stderr": b""}
+
+    async def sink(stream: OutputStream, data: bytes) -> None:
+        got[stream] += data
+
+    data = case.bytes(100_000)
+    script = d.seq(d.cat(), d.var("ODD"), d.fill(50_000, "stderr"), d.save("here", b"1"))
+    result = await case.sh(script, sink=sink, stdin=data, env={"ODD": "a b"}, cwd=scratch)
+    equal(result.exit_code, 0, "exit_code")
+    equal(got["stdout"], data + b"a b", "stdin and a variable, streamed back")
+    equal(got["stderr"], b"x" * 50_000, "stderr, streamed")
+    equal((result.stdout_total, result.stderr_total), (100_003, 50_000), "totals")
+    equal(await case.files.read(scratch / "here"), b"1", "a file written in the cwd")
+
+    got["stdout"] = b""
+    began = time.monotonic()
+    script = d.seq(d.out(b"early"), d.beat("timed"))
+    result = await case.sh(script, sink=sink, cwd=scratch, timeout=1.0)
+    took = time.monotonic() - began
+    equal((result.timed_out, result.exit_code), (True, 124), "a stream beyond its timeout")
+    equal(got["stdout"], b"early", "what was streamed before")
+    limit = 1.0 + TERM_GRACE_SECONDS + RETURN_GRACE_SECONDS
+    require(took < limit, f"a timeout of 1 s took {took:.1f} s")
+    require(not await case.beats(scratch / "timed"), "it lives on after its timeout (EX-4)")
+
+    async def beats() -> bool:
+        return await case.exists(scratch / "cancelled") and await case.beats(scratch / "cancelled")
+
+    async def command() -> None:
+        await case.sh(d.beat("cancelled"), sink=sink, cwd=scratch, timeout=40)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(command)
+        await case.until(beats, "the streamed command beats")
+        group.cancel_scope.cancel()
+    require(not await case.beats(scratch / "cancelled"), "it lives on when cancelled (EX-5)")

@@ -124,7 +124,11 @@ async def stdin_sizes(case: Case) -> None:
         equal(result.exit_code, 0, f"exit_code with {size} bytes of stdin")
         found = sha256(b"".join([chunk async for chunk in case.files.download(scratch / "in")]))
         equal(found.hexdigest(), sha256(data).hexdigest(), f"{size} bytes of stdin, kept")
-    case.evidence["largest"] = sizes[-1]
+    largest = sizes[-1]
+    await case.run(*d.argv(d.keep("in")), stdin=case.bytes(largest), cwd=scratch, timeout=100)
+    found_size = (await case.files.stat(scratch / "in")).size
+    equal(found_size, largest, f"{largest} bytes of stdin, kept by an argv")
+    case.evidence["largest"] = largest
 
 
 @check("EX-9.bytes", needs={"exec"})

@@ -57,6 +57,7 @@ async def signals(case: Case) -> None:
         equal(result.exit_code, 128 + number, f"exit_code of a death by signal {number}")
         equal(result.signal, number, f"signal of a death by signal {number}")
         equal(result.timed_out, False, f"timed_out of a death by signal {number}")
+        equal(result.limit, None, f"limit of a death by signal {number}, which nobody set")
         equal(result.stdout, b"so far", f"stdout of a death by signal {number}")
 
 
@@ -139,6 +140,7 @@ async def cap(case: Case) -> None:
             equal(getattr(result, f"{stream}_total"), count, f"total of {what}")
             equal(getattr(result, f"{stream}_truncated"), count > limit, f"truncated of {what}")
             equal(result.exit_code, 0, f"exit_code of {what}")
+            equal(result.limit, None, f"limit of {what}: a cap is the caller's")
 
 
 @check("EX-7.undisturbed", needs={"exec"})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import PurePosixPath
+from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -21,9 +23,9 @@ from pinfold.errors import (
 )
 from pinfold.provider import FileType
 from pinfold_conformance._case import Case
-from pinfold_conformance._expect import equal, expect_raises, require
+from pinfold_conformance._expect import CheckFailed, equal, expect_raises, require
 from pinfold_conformance._guard import Sabotage
-from pinfold_conformance._registry import Kind, check
+from pinfold_conformance._registry import Kind, Place, check
 from pinfold_conformance.checks.files_paths import operations
 
 KIB = 1024
@@ -104,6 +106,47 @@ async def by_witness(case: Case) -> None:
         equal(await case.witness.read(scratch / "back"), data, "read by the witness")
     names = sorted(await case.witness.list(scratch))
     equal(names, ["back", "file"], "names by the witness")
+
+
+class _Tripwire:
+    """What stands for the adapter's files and exec while the witness looks."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def _trip(self) -> NoReturn:
+        raise CheckFailed(
+            f"the witness goes through the adapter's own {self._what}: it proves nothing"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        self._trip()
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        self._trip()
+
+
+@check("FS-3.witness-apart", needs={"hook:witness"}, place=Place.OWN)
+async def witness_apart(case: Case) -> None:
+    """The witness is a way of its own: it reads and writes without the adapter's files and exec."""
+    scratch, inner = await case.scratch(), case.inner
+    await case.files.write(scratch / "file", b"by the adapter")
+    kept = {name: getattr(inner, name) for name in ("files", "exec")}
+    try:
+        for name in kept:
+            try:
+                setattr(inner, name, _Tripwire(name))
+            except AttributeError:  # nothing can be put in its place
+                case.evidence[name] = "could not be taken away"
+        witness = case.witness
+        equal(await witness.read(scratch / "file"), b"by the adapter", "read by the witness alone")
+        equal(sorted(await witness.list(scratch)), ["file"], "names by the witness alone")
+        await witness.write(scratch / "other", b"by the witness")
+    finally:
+        for name, value in kept.items():
+            with suppress(AttributeError):
+                setattr(inner, name, value)
+    equal(await case.files.read(scratch / "other"), b"by the witness", "read by the adapter")
 
 
 @check("FS-3.ranges")

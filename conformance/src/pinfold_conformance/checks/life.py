@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import PurePosixPath
 
 import anyio
 import attrs
 
 from pinfold.errors import Lost, PinfoldError, Unimplemented
-from pinfold.provider import Context, ExecRequest, InstanceRef, InstanceStatus, Owner, Pausable
-from pinfold.spec import Durability, from_json, has_secret_shape, to_json
+from pinfold.provider import (
+    Context,
+    ExecRequest,
+    InstanceRef,
+    InstanceStatus,
+    Owner,
+    Pausable,
+    Snapshots,
+)
+from pinfold.spec import from_json, has_secret_shape, to_json
 from pinfold_conformance._case import Case
-from pinfold_conformance._expect import equal, expect_raises, fail, require
-from pinfold_conformance._guard import Sabotage, guarded
+from pinfold_conformance._expect import AdapterFault, equal, expect_raises, fail, require
+from pinfold_conformance._forms import typed
+from pinfold_conformance._guard import GuardedInstance, Sabotage, blamed, guarded
 from pinfold_conformance._registry import Kind, Place, check
 from pinfold_conformance.dialects import How
 
@@ -63,7 +73,8 @@ async def cancelled_create(case: Case) -> None:
         )
         delay = case.random.uniform(0, 0.3) if number else 0.0
         with anyio.move_on_after(delay):
-            instance = await case.site.lane.make(case.pinned, ctx)
+            inner = await case.site.lane.make(case.pinned, ctx)
+            instance = guarded(inner, case.site.meter)
             made += 1
             with case.site.ending():
                 await instance.destroy()
@@ -119,14 +130,62 @@ async def destroy(case: Case) -> None:
             await instance.exec(ExecRequest(argv=("x",)))
     other = await case.site.make()
     await case.provider.destroy(other.ref, ctx)
-    await other.destroy()
     case.site.ledger.forget(other.ref)
-    equal(await other.status(), InstanceStatus.ABSENT, "status after a destroy by ref")
+    equal(await other.status(), InstanceStatus.ABSENT, "status after a destroy by ref alone")
+    with expect_raises(Lost, what="read after a destroy by ref"):
+        await other.files.read("/workspace/file")
+    await other.destroy()
+    equal(await other.status(), InstanceStatus.ABSENT, "status after another destroy")
     never = attrs.evolve(instance.ref, id=f"never-{uuid.uuid4().hex}")
     try:
         await case.provider.destroy(never, ctx)
     except PinfoldError as exc:
         fail(f"destroying what never was raised {type(exc).__name__}: {exc.message} (LC-9)")
+
+
+@check("LC-9.destroy-jobs", needs={"exec", "background"}, place=Place.NONE, deadline_s=120)
+async def destroy_jobs(case: Case) -> None:
+    """destroy, by the instance and by its ref, ends what its commands left running."""
+    d, seen = case.dialect, case.evidence.setdefault("seen", [])
+    async with case.another() as other:
+
+        async def outside(path: str) -> int:
+            """Return a file's size as another instance sees it: 0 where they share no /tmp."""
+            return len((await other.exec(ExecRequest(shell=d.load(path)))).stdout)
+
+        for way in ("the instance", "its ref"):
+            instance = await case.site.make()
+            witness = case.site.lane.witness(instance.inner)
+            beat, shared = PurePosixPath("/workspace/beat"), f"/tmp/{case.name('beat-')}"  # noqa: S108
+            job = d.seq(d.start(d.beat(beat.name), How.QUIET), d.start(d.beat(shared), How.QUIET))
+            result = await instance.exec(ExecRequest(shell=job))
+            equal(result.exit_code, 0, "a command that starts jobs")
+
+            async def begun(instance: GuardedInstance = instance) -> bool:
+                listed = await instance.files.list("/workspace")
+                return any(entry.size > 2 for entry in listed)
+
+            await case.until(begun, "a job beats")
+            visible = await outside(shared) > 0
+            seen.append(visible)
+            if way == "the instance":
+                await instance.destroy()
+            else:
+                await case.provider.destroy(instance.ref, case.site.context())
+            case.site.ledger.forget(instance.ref)
+            if witness is not None:
+                try:
+                    alive = await witness.is_alive(beat)
+                except (FileNotFoundError, AdapterFault):  # the witness is gone with the place
+                    alive = False
+                require(not alive, f"a job outlived the destroy of {way} (LC-9)")
+            if visible:
+                before = await outside(shared)
+                await anyio.sleep(0.7)
+                after = await outside(shared)
+                await other.exec(ExecRequest(shell=d.remove(shared)))
+                equal(after, before, f"what a job wrote after the destroy of {way} (LC-9)")
+            await instance.destroy()  # what this process still holds of it
 
 
 @check("LC-2.apart", place=Place.NONE, deadline_s=120)
@@ -152,6 +211,17 @@ async def generation(case: Case) -> None:
         async with case.site.lent(generation=number) as instance:
             result = await instance.exec(ExecRequest(shell=case.dialect.out(b"x")))
             equal((result.generation, result.stdout), (number, b"x"), "generation and output")
+            if instance.features.attach:
+                await instance.detach()
+                inner = await case.provider.attach(
+                    instance.ref, case.pinned, case.site.context(generation=number)
+                )
+                again = guarded(inner, case.site.meter)
+                result = await again.exec(ExecRequest(shell=case.dialect.out(b"y")))
+                equal((result.generation, result.stdout), (number, b"y"), "both after attach")
+                promised = case.provider.descriptor.features(case.pinned.spec)
+                equal(again.features.missing(promised), (), "promised features after attach")
+                await again.destroy()
 
 
 @check("LC-5.empty", place=Place.OWN)
@@ -190,8 +260,7 @@ async def attach(case: Case) -> None:
     value = from_json(json.loads(json.dumps(to_json(case.instance.ref))), InstanceRef)
     await case.instance.detach()
     ctx = case.site.context(generation=1)
-    with case.site.meter.call("attach"):
-        inner = await case.provider.attach(value, case.pinned, ctx)
+    inner = await case.provider.attach(value, case.pinned, ctx)
     again = case.target = guarded(inner, case.site.meter)
     equal(again.ref.id, value.id, "the id after attach")
     equal(await again.files.read("/workspace/file"), b"kept", "a file after attach")
@@ -212,13 +281,11 @@ async def attach_absent(case: Case) -> None:
     equal(await case.files.read("/workspace/file"), b"1", "a file of the instance")
 
 
-@check(
-    "LC-1.pause", "LC-4", needs={"exec", "pause"}, kind=Kind.CLAIM, place=Place.OWN, deadline_s=90
-)
+@check("LC-1.pause", needs={"exec", "pause"}, kind=Kind.CLAIM, place=Place.OWN, deadline_s=90)
 async def pause(case: Case) -> None:
     """pause stops it, resume starts it; files are kept; both are idempotent."""
-    inner = case.inner
-    if not isinstance(inner, Pausable):
+    instance: object = case.instance
+    if not isinstance(instance, Pausable):
         fail("the feature pause is claimed, but the instance is not Pausable (PR-7)")
         return
     d = case.dialect
@@ -228,11 +295,11 @@ async def pause(case: Case) -> None:
         await case.sh(d.start(d.beat(beat.name), How.QUIET), cwd=beat.parent)
         await case.lives(beat, "a job has begun to beat")
     for _ in range(2):
-        await inner.pause()
+        await instance.pause()
         equal(await case.instance.status(), InstanceStatus.PAUSED, "status of a paused instance")
     gone = False
     for _ in range(2):
-        gone = bool(await inner.resume()) or gone
+        gone = bool(await instance.resume()) or gone
         equal(await case.instance.status(), InstanceStatus.RUNNING, "status of a resumed instance")
     equal(await case.files.read("/workspace/file"), b"kept", "a file after pause and resume")
     equal((await case.sh(d.load("file"))).stdout, b"kept", "a command after pause and resume")
@@ -241,7 +308,32 @@ async def pause(case: Case) -> None:
         require(not await case.beats(beat), "a job lives on though processes were lost (LC-1)")
     elif case.features.background:
         await case.lives(beat, "a job lives on where no process was lost (LC-1)")
-    case.evidence["durability"] = str(case.pinned.spec.durability is Durability.PROVIDER_SNAPSHOT)
+
+
+@check(
+    "LC-4.survives", needs={"keeps:provider_snapshot"}, kind=Kind.CLAIM, place=Place.OWN,
+    each_spec=True, deadline_s=120,
+)  # fmt: skip
+async def survives(case: Case) -> None:
+    """provider_snapshot: the workspace survives a stop and a start, or a snapshot and a restore."""
+    path, instance, inner = PurePosixPath("/workspace/deep/file"), case.instance, case.inner
+    data = case.bytes(5000)
+    await instance.files.write(path, data)
+    if isinstance(inner, Snapshots):
+        with blamed("snapshot"):
+            taken = typed("the result of snapshot", await inner.snapshot(), str)
+        await instance.files.write(path, b"changed")
+        with blamed("restore_snapshot"):
+            await inner.restore_snapshot(taken)
+        case.evidence["by"] = "snapshot and restore"
+    elif isinstance(instance, Pausable):
+        await instance.pause()
+        await instance.resume()
+        case.evidence["by"] = "stop and start"
+    else:
+        fail("provider_snapshot is claimed; the instance is neither Snapshots nor Pausable (LC-4)")
+    equal(await instance.files.read(path), data, "the file afterwards")
+    equal(await instance.status(), InstanceStatus.RUNNING, "the status afterwards")
 
 
 @check("LC-1.pause-absent", needs={"!pause"}, kind=Kind.CLAIM)

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pinfold.plugins import Catalog
+from pinfold.resolve import resolve
+from pinfold.spec import NetworkMode
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import Inconclusive, equal, require
 from pinfold_conformance._registry import Kind, check
@@ -35,11 +38,21 @@ async def attempt(case: Case, address: str, port: int, means: Means = "tcp") -> 
 
 async def held(case: Case, listener: Listener, *addresses: str, means: Means = "tcp") -> None:
     """Hold the target to reaching a listener of ours by no address."""
+    # Its lane says that an address leads here; only TR-1.network-allow shows it.
+    if not listener.at_its_address and NetworkMode.ALLOW not in _modes(case):
+        raise Inconclusive(f"nothing proves that {addresses[0]} leads to this machine")
     before = listener.callers
     for address in dict.fromkeys(addresses):
         answer = await attempt(case, address, listener.port, means)
         equal(answer, b"refused", f"{means} to {address}")
     equal(listener.callers, before, f"callers that our listener ({means}) saw")
+
+
+def _modes(case: Case) -> set[NetworkMode]:
+    """Return the network modes that the lane tests."""
+    catalog = Catalog([case.provider])
+    specs = [resolve(spec, catalog) for spec in case.site.lane.specs]
+    return {spec.containment.network.mode for spec in specs}
 
 
 def address_of(case: Case) -> str:
@@ -169,6 +182,7 @@ async def _out_of_reach(case: Case, folders: list[Path]) -> None:
     d = case.dialect
     await case.sh(d.save("control", b"mine"))
     equal((await case.sh(d.load("control"))).stdout, b"mine", "a file of the guest's own")
+    tried = []
     for folder in folders:
         secret = secrets.token_hex(16).encode()
         try:
@@ -177,8 +191,12 @@ async def _out_of_reach(case: Case, folders: list[Path]) -> None:
                 require(secret not in result.stdout, f"a file of the host in {folder} is readable")
                 await case.sh(d.save(str(path), b"overwritten"))
                 equal(path.read_bytes(), secret, f"a file of the host in {folder}")
-        except PermissionError:
+        except OSError:  # nothing can be put there to be stolen: no permission, or read-only
             continue
+        tried.append(str(folder))
+    case.evidence["canaries"] = tried
+    if not tried:
+        raise Inconclusive(f"none of {', '.join(map(str, folders))} can be written to from here")
     environ = await case.sh(d.load(f"/proc/{os.getpid()}/environ"))
     mine = b"\0".join(os.fsencode(f"{k}={v}") for k, v in os.environ.items())
     shared = set(environ.stdout.split(b"\0")) & set(mine.split(b"\0")) - {b""}

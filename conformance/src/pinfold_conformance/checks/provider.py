@@ -7,6 +7,7 @@ import time
 import attrs
 from packaging.specifiers import SpecifierSet
 
+from pinfold.plugins import Catalog
 from pinfold.provider import (
     Availability,
     Capabilities,
@@ -20,6 +21,7 @@ from pinfold.provider import (
     Terminals,
     roots_of,
 )
+from pinfold.resolve import resolve
 from pinfold.spec import (
     CONTRACT,
     PROBE_TIMEOUT_SECONDS,
@@ -30,7 +32,7 @@ from pinfold.spec import (
 )
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, require
-from pinfold_conformance._guard import typed
+from pinfold_conformance._forms import typed
 from pinfold_conformance._registry import Place, check
 
 
@@ -73,6 +75,32 @@ async def limits(case: Case) -> None:
     data = bytes(min(4096, mine.file_bytes or 4096, mine.read_bytes))
     await case.files.write(path, data)
     equal(await case.files.read(path), data, "a file of 4 KiB")
+
+
+@check("TR-1.covered", place=Place.NONE)
+async def covered(case: Case) -> None:
+    """What the descriptor claims the lane tests: each network mode of its levels, each durability.
+
+    Levels that none of its specs has are another lane's affair, and told as untested.
+    """
+    descriptor, lane = case.provider.descriptor, case.site.lane
+    resolved = [resolve(spec, Catalog([case.provider])) for spec in lane.specs]
+    if all(spec.target is None for spec in resolved):
+        return  # the contract's own rows, of no provider (section 1)
+    tested = {(spec.containment.level, spec.containment.network.mode) for spec in resolved}
+    levels = {level for level, _ in tested}
+    missing = [
+        f"network {mode} at level {row.level}"
+        for row in descriptor.containment
+        for mode in sorted(row.networks)
+        if row.level in levels and (row.level, mode) not in tested
+    ]
+    durabilities = {spec.durability for spec in resolved}
+    missing += [f"durability {mode}" for mode in sorted(descriptor.durabilities - durabilities)]
+    case.evidence["untested levels"] = sorted({r.level for r in descriptor.containment} - levels)
+    require(not missing, f"claimed, and in no spec of the lane: {', '.join(missing)} (TR-1)")
+    async with case.another() as instance:
+        equal(await instance.status(), InstanceStatus.RUNNING, "an instance of the lane")
 
 
 @check("PR-4.probe", place=Place.SHARED)
@@ -171,8 +199,6 @@ async def roots(case: Case) -> None:
 
 
 def _with_root(case: Case, root: str) -> PinnedSpec:
-    from pinfold.plugins import Catalog
-    from pinfold.resolve import resolve
     from pinfold.spec import Containment, Filesystem, Spec, WritableRoot
 
     layer = Spec(

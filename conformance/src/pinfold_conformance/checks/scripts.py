@@ -29,7 +29,7 @@ from pinfold.provider import Entry, ExecRequest, FileType, InstanceStatus, Outpu
 from pinfold.spec import RETURN_GRACE_SECONDS, TERM_GRACE_SECONDS, WORKSPACE
 from pinfold_conformance._case import Case
 from pinfold_conformance._expect import equal, expect_raises, require
-from pinfold_conformance._guard import Sabotage
+from pinfold_conformance._guard import Sabotage, guarded
 from pinfold_conformance._registry import Kind, Place, check
 from pinfold_conformance.checks._trees import Tree, capture, plan, tree
 from pinfold_conformance.checks.files_paths import harmless, operations
@@ -298,7 +298,8 @@ async def life_script(case: Case) -> None:
         if one.features.attach:
             listed = {ref.id for ref in await case.provider.list(Owner(store=ctx.owner.store), ctx)}
             require({one.ref.id, two.ref.id} <= listed, "an instance is not listed")
-            again = await case.provider.attach(one.ref, case.pinned, ctx)
+            inner = await case.provider.attach(one.ref, case.pinned, ctx)
+            again = guarded(inner, case.site.meter)
             equal(await again.files.read(WORKSPACE / "file"), b"one", "a file after attach")
             await again.detach()
         await two.destroy()

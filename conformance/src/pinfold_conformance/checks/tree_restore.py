@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 
 import anyio
+import anyio.lowlevel
 
 from pinfold.errors import CheckpointCorrupt, Conflict, InvalidArgument, NoSpace, PinfoldError
 from pinfold.provider import Entry, FileType, RestorePlan
@@ -33,7 +34,7 @@ async def furnish(case: Case) -> None:
         await files.chmod(WORKSPACE / "dir" / "same", 0o400)
     if case.features.symlinks:
         await files.symlink(WORKSPACE / "link", "dir/sub/b")
-        await files.symlink(WORKSPACE / "dir" / "out", "/etc/passwd")
+        await files.symlink(WORKSPACE / "dir" / "out", "/etc/pinfold-nobodys")
         await files.symlink(WORKSPACE / "dir" / "up", "../../../pinfold-nobodys")
         await files.symlink(WORKSPACE / "dangling", "nowhere")
     if case.features.non_utf8_names:
@@ -255,33 +256,55 @@ async def wrong_content(case: Case) -> None:
         case.evidence["verified by"] = "core"
 
 
+async def _cancel_after(scope: anyio.CancelScope, given: anyio.Event, turns: int | None) -> None:
+    await given.wait()
+    if turns is not None:
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        scope.cancel()
+
+
 @check("CP-3.interrupted", needs=NEEDS, place=Place.OWN, deadline_s=60)
 async def interrupted(case: Case) -> None:
-    """A restore cancelled at any blob: after recover the tree is the old or the new one, whole."""
+    """A restore cancelled at any blob, or after one: the tree is the old or the new one, whole."""
     await furnish(case)
     live = await capture(case.instance)
     wanted = tree({"d": None, **{f"d/f{n}": b"%d" % n * 100 for n in range(6)}})
     outcomes = []
-    for stop in range(7):
+    last = len(wanted.contents) - 1
+    # At each blob, and then some turns of the event loop after the last: while names are swapped.
+    for stop, turns in [
+        *[(n, None) for n in range(last + 2)],
+        *[(last, n) for n in (0, 1, 2, 4, 9)],
+    ]:
         with anyio.CancelScope() as scope:
-            count = 0
+            count, given = 0, anyio.Event()
 
             async def fetch(
-                digest: str, stop: int = stop, scope: anyio.CancelScope = scope
+                digest: str,
+                stop: int = stop,
+                turns: int | None = turns,
+                scope: anyio.CancelScope = scope,
+                given: anyio.Event = given,
             ) -> AsyncIterator[bytes]:
                 nonlocal count
-                if count == stop:
+                if count == stop and turns is None:
                     scope.cancel()
                     await anyio.sleep_forever()
-                count += 1
                 yield wanted.contents[digest]
+                if count == stop:
+                    given.set()
+                count += 1
 
-            await case.instance.tree.restore(RestorePlan(entries=wanted.entries, fetch=fetch))
+            async with anyio.create_task_group() as group:
+                group.start_soon(_cancel_after, scope, given, turns)
+                await case.instance.tree.restore(RestorePlan(entries=wanted.entries, fetch=fetch))
+                group.cancel_scope.cancel()
         await case.instance.tree.recover()
         found = (await capture(case.instance)).shape
         require(
             found in (live.shape, wanted.shape),
-            f"a restore cancelled at blob {stop} left a mixed tree: {sorted(found)} (CP-3)",
+            f"cancelled at blob {stop}, turn {turns}, it left a mixed tree: {sorted(found)} (CP-3)",
         )
         outcomes.append("old" if found == live.shape else "new")
         if found == wanted.shape:

@@ -120,14 +120,14 @@ class LifeMachine(Machine):
             one.instance = guarded(inner, site.meter)
 
     async def _pause(self, one: One, what: str) -> None:
-        inner = one.instance.inner
-        if not isinstance(inner, Pausable) or one.state is InstanceStatus.ABSENT:
+        instance: object = one.instance
+        if not isinstance(instance, Pausable) or one.state is InstanceStatus.ABSENT:
             return
         if what == "pause":
-            await inner.pause()
+            await instance.pause()
             one.state = InstanceStatus.PAUSED
         else:
-            await inner.resume()
+            await instance.resume()
             one.state = InstanceStatus.RUNNING
 
     async def _use(self, one: One, step: Step) -> None:

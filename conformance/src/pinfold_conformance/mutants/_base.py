@@ -70,6 +70,8 @@ MODULES: Final = (
     "_life",
     "_claims",
     "_sandbox",
+    "_alike",
+    "_lane",
 )
 
 Path = PurePosixPath | str

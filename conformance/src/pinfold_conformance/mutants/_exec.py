@@ -217,3 +217,27 @@ class ConfusesCaps(Bug):
             data: Sequence[int] = result.stderr[:4]
             return attrs.evolve(result, stderr=bytes(data), stderr_truncated=True)
         return result
+
+
+@mutant("EX-2.signals")
+class EveryDeathIsALimit(Bug):
+    """Every death by signal 9 is told as one for want of memory."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return attrs.evolve(result, limit="memory") if result.signal == 9 else result
+
+
+@mutant("EX-7.cap")
+class ACapIsALimit(Bug):
+    """What a cap drops is told as the target's own limit."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return attrs.evolve(result, limit="output") if result.truncated else result
+
+
+@mutant("EX-1.nonzero")
+class Nanoseconds(Bug):
+    """duration_ms is in nanoseconds."""
+
+    def told(self, request: ExecRequest, result: ExecResult) -> ExecResult:
+        return attrs.evolve(result, duration_ms=(result.duration_ms + 1) * 1_000_000)

@@ -108,6 +108,16 @@ class EffectsAfterReturn(BugToy):
         self.body.kernel.kill(process)
 
 
+@mutant("EX-4.no-effect-after", strict=True)
+class EndsTheSessionAlone(BugToy):
+    """No tree_kill is claimed, and what made a session of its own lives on."""
+
+    def kill_tree(self, process: Process) -> None:
+        for other in self.body.kernel.of_job(process.job):
+            if other.session == process.session:
+                self.body.kernel.kill(other)
+
+
 @mutant("EX-5.cancel")
 class CancelLeavesTree(BugToy):
     """A cancelled command goes on."""

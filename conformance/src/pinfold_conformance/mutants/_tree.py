@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from hashlib import sha256
 from typing import Any
 
+import anyio.lowlevel
 import attrs
 
 from pinfold.errors import CheckpointCorrupt, InvalidArgument
@@ -507,3 +508,27 @@ class CancelsLeaveTraces(ToyTree):
         except BaseException:
             self.world.workspace.children[".pinfold-restore"] = File()
             raise
+
+
+@bug("CP-1.times")
+class ScansWithoutTimes(_Entries):
+    """A scan tells no times."""
+
+    def entries(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        return [attrs.evolve(entry, mtime_ns=0) for entry in entries]
+
+
+@mutant("CP-3.interrupted")
+class SwapsNameByName(ToyTree):
+    """Names are put in place one after the other; a cancellation between two leaves both trees."""
+
+    async def restore(self, plan: RestorePlan) -> RestoreReport:
+        old = dict(self.world.workspace.children)
+        report = await super().restore(plan)
+        new, self.world.workspace.children = dict(self.world.workspace.children), old
+        for name in [*old, *new]:
+            await anyio.lowlevel.checkpoint()
+            old.pop(name, None)
+            if name in new:
+                old[name] = new[name]
+        return report

@@ -97,12 +97,16 @@ class ToyProvider(Provider):
                     writable_roots=True,
                 ),
             ),
-            durabilities=frozenset({Durability.CHECKPOINTED, Durability.NONE}),
+            durabilities=self._durabilities(),
             capabilities=lambda _: self.capabilities(),
             features=lambda _: self.features,
             limits=lambda _: self.limits,
             dist="pinfold-conformance",
         )
+
+    def _durabilities(self) -> frozenset[Durability]:
+        kept = {Durability.PROVIDER_SNAPSHOT} if self.features.pause else set()
+        return frozenset({Durability.CHECKPOINTED, Durability.NONE, *kept})
 
     def capabilities(self) -> Capabilities:
         """Return the six facts."""
@@ -212,16 +216,19 @@ class ToyLane(Lane):
     def specs(self) -> Sequence[Spec]:  # type: ignore[override]
         (kind,) = self.provider.descriptor.kinds
         target = Target(kind=kind, provider=self.provider.descriptor.name)
+        wanted = [
+            (NetworkMode.DENY, Durability.CHECKPOINTED),
+            (NetworkMode.ALLOW, Durability.NONE),
+            (NetworkMode.DENY, Durability.PROVIDER_SNAPSHOT),
+        ]
         return [
             Spec(
                 target=target,
                 containment=Containment(network=Network(mode=mode)),
                 durability=durability,
             )
-            for mode, durability in (
-                (NetworkMode.DENY, Durability.CHECKPOINTED),
-                (NetworkMode.ALLOW, Durability.NONE),
-            )
+            for mode, durability in wanted
+            if durability in self.provider.descriptor.durabilities
         ]
 
     async def unavailable(self) -> str | None:
