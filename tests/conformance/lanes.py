@@ -7,9 +7,10 @@ import pytest
 
 from pinfold_conformance import PROFILES, Options, Result, Verdict, run
 from pinfold_conformance._artefacts import write
-from pinfold_conformance._certificate import certificate, verify
+from pinfold_conformance._certificate import certificate
 from pinfold_conformance._known import load
 from pinfold_conformance._targets import find_lanes
+from pinfold_conformance._verify import verify
 
 HERE = Path(__file__).parent
 #: What `make conform` is told, too.

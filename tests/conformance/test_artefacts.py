@@ -14,7 +14,7 @@ from pinfold.provider import InstanceRef
 from pinfold.spec import digest_of
 from pinfold_conformance import PROFILES, Options, Verdict, run
 from pinfold_conformance._artefacts import write
-from pinfold_conformance._certificate import certificate, verify
+from pinfold_conformance._certificate import certificate
 from pinfold_conformance._known import KnownFailuresInvalid, load
 from pinfold_conformance._ledger import Ledger, left_behind
 from pinfold_conformance._replay import replay
@@ -22,6 +22,7 @@ from pinfold_conformance._sweep import sweep
 from pinfold_conformance._trace import NotATrace, Step, minimise
 from pinfold_conformance._trace import load as load_trace
 from pinfold_conformance._verdicts import signature_of
+from pinfold_conformance._verify import verify
 from pinfold_conformance.adapters.toy import ToyLane, ToyProvider
 from pinfold_conformance.machines import MACHINES
 from pinfold_conformance.mutants import mutants
@@ -67,6 +68,18 @@ def changed(form, change):
     return other
 
 
+def told_of(form):
+    first = form["outcomes"][0]
+    return f"{first['check']} [{first['spec']}]"
+
+
+def leave_out(form):
+    """What failed is told as though the question did not arise."""
+    form["run"]["omitted"][told_of(form)] = "there is no such question here"
+    del form["outcomes"][0]
+    form["counts"]["pass"] -= 1
+
+
 def resealed(form, change):
     other = changed(form, change)
     del other["digest"]
@@ -96,8 +109,33 @@ def test_a_certificate_that_was_changed_is_found_out(good, change, told):
         (lambda f: f["run"].update(only=["EX-1"]), "only some checks"),
         (lambda f: f["run"]["profile"].update(name="nightly"), "randomised"),
         (lambda f: f["suite"].update(checks="sha256:0"), "another suite"),
+        (lambda f: f["outcomes"][0].update(level="SHOULD"), "is not told as the MUST"),
+        (lambda f: f["outcomes"][0].update(kind="claim"), "is not told as the MUST of script"),
+        (lambda f: f["outcomes"][0].update(check="EX-1.none"), "there is no check 'EX-1.none'"),
+        (lambda f: f["run"]["profile"].update(parallel=1), "not those of the profile smoke"),
+        (lambda f: f["claims"].update(pty={"claimed": True}), "claims is not what"),
+        (lambda f: f.update(attacks={}), "attacks is not what"),
+        (lambda f: f.update(cleanup="fail"), "cleanup is not what"),
+        (leave_out, "can't be left out"),
+        (lambda f: f["run"]["omitted"].update({told_of(f): "why"}), "told twice"),
     ],
-    ids=["verdict", "result", "outcomes", "only", "profile", "suite"],
+    ids=[
+        "verdict",
+        "result",
+        "outcomes",
+        "only",
+        "profile",
+        "suite",
+        "level",
+        "kind",
+        "check",
+        "numbers",
+        "claims",
+        "attacks",
+        "cleanup",
+        "left out",
+        "twice",
+    ],
 )
 def test_a_certificate_that_was_changed_and_sealed_again_is_found_out(good, change, told):
     assert told in " ".join(verify(resealed(good[1], change)))
@@ -365,6 +403,8 @@ def test_sweep_leaves_what_it_can_not_judge(tmp_path):
     (tmp_path / "gone.json").write_text(
         json.dumps({"run": "r", "target": "nobody", "pid": 2**22 + 1, "refs": []})
     )
-    told = list(sweep(tmp_path, no_connection, lambda _: None))
-    assert told == [("r: the lane 'nobody' is not installed: nothing done", False)]
+    (damaged, sound), (gone, also) = sweep(tmp_path, no_connection, lambda _: None)
+    assert (sound, also) == (False, False)
+    assert "damaged.json: damaged" in damaged
+    assert gone.startswith("r: the lane 'nobody' is not installed: nothing done")
     assert {path.name for path in tmp_path.iterdir()} == {"damaged.json", "gone.json"}

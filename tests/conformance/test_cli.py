@@ -154,6 +154,13 @@ def test_a_sweep_exits_0_when_nothing_is_left_and_4_when_something_stays(cli, tm
     assert (stays.exists(), swept.exists()) == (True, False)
 
 
+def test_a_sweep_finds_a_lane_that_is_named_beside_it(cli, tmp_path):
+    swept = crashed(tmp_path / "state", "reference")
+    assert cli("conform", "--sweep")[0] == 4
+    code, stdout, _ = cli("conform", "--sweep", REFERENCE)
+    assert (code, "reference: 1 removed" in stdout, swept.exists()) == (0, True, False)
+
+
 def pytest_with(args, cwd):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
@@ -18,11 +18,10 @@ from typing import Any, Final
 
 from pinfold.provider import Provider
 from pinfold.spec import CONTRACT, digest_of
-from pinfold_conformance._profiles import PROFILES
 from pinfold_conformance._registry import all_checks
-from pinfold_conformance._verdicts import STRAYS, Level, Outcome, Report, Result, Verdict
+from pinfold_conformance._verdicts import STRAYS, Outcome, Report, Verdict
 
-__all__ = ["SCHEMA", "certificate", "verify"]
+__all__ = ["SCHEMA", "certificate", "evidence", "requirements_digest"]
 
 SCHEMA: Final = "pinfold-conformance-certificate/1"
 
@@ -49,14 +48,21 @@ def certificate(report: Report, provider: Provider | None, *, command: str = "")
         "result": str(report.result),
         "counts": report.counts,
         "run": _jsonable(report.facts),
-        "claims": _claims(report.outcomes),
-        "attacks": _attacks(report.outcomes),
-        "cleanup": _verdict_of(report, STRAYS),
+        **evidence(report.outcomes),
         "outcomes": [_outcome(one) for one in report.outcomes],
         "platform": {"python": platform.python_version(), "system": platform.platform()},
         "reproduce": command,
     }
     return {**body, "digest": digest_of(body)}
+
+
+def evidence(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return what a certificate says of its outcomes besides themselves."""
+    return {
+        "claims": _claims(outcomes),
+        "attacks": _attacks(outcomes),
+        "cleanup": _cleanup(outcomes),
+    }
 
 
 def _version(dist: str) -> str:
@@ -146,67 +152,5 @@ def _attacks(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     }
 
 
-def _verdict_of(report: Report, check: str) -> str:
-    try:
-        return str(report.by_id(check).verdict)
-    except KeyError:
-        return "not run"
-
-
-def verify(form: Any) -> list[str]:
-    """Return what is wrong with a certificate; nothing means that it holds together.
-
-    Its digest, its counts and its result are computed again from its outcomes, and every check of
-    its profile that this suite knows must be accounted for.
-    """
-    if not isinstance(form, Mapping) or form.get("schema") != SCHEMA:
-        return [f"this is no certificate of schema {SCHEMA}"]
-    try:
-        return list(_problems(form))
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        return [f"the certificate is malformed: {type(exc).__name__}: {exc}"]
-
-
-def _problems(form: Mapping[str, Any]) -> Iterable[str]:
-    body = {name: value for name, value in form.items() if name != "digest"}
-    if form["digest"] != digest_of(body):
-        yield "the digest is not that of its content: it was changed"
-    outcomes = [
-        Outcome(
-            check=one["check"],
-            spec=one["spec"],
-            level=Level(one["level"]),
-            verdict=Verdict(one["verdict"]),
-        )
-        for one in form["outcomes"]
-    ]
-    again = Report(target=form["target"], outcomes=outcomes)
-    if form["counts"] != again.counts:
-        yield "the counts are not those of its outcomes"
-    if form["result"] != str(again.result):
-        yield f"the result is {form['result']!r}; its outcomes come to {str(again.result)!r}"
-    if form["suite"]["checks"] != requirements_digest():
-        yield (
-            f"it was issued by another suite ({form['suite']['version']}): "
-            "its checks can't be compared with those of this one"
-        )
-        return
-    run = form["run"]
-    profile = PROFILES.get(run["profile"]["name"])
-    if profile is None:
-        yield f"there is no profile {run['profile']['name']!r}"
-        return
-    if run["only"]:
-        yield "only some checks were run"
-    if not profile.derandomize:
-        yield f"the profile {profile.name} is randomised: certificates come from the others"
-    told = {one.check for one in outcomes} | {name.partition(" [")[0] for name in run["omitted"]}
-    missing = [
-        one.id
-        for one in all_checks()
-        if PROFILES[one.profile].rank <= profile.rank and one.id not in told
-    ]
-    if missing and not run["only"]:
-        yield f"checks of the profile are not accounted for: {', '.join(missing)}"
-    if form["result"] == str(Result.CONFORMANT) and form["cleanup"] != "pass":
-        yield "it claims conformance without a proof of clean-up"
+def _cleanup(outcomes: Iterable[Outcome]) -> str:
+    return next((str(one.verdict) for one in outcomes if one.check == STRAYS), "not run")

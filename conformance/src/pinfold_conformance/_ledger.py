@@ -72,14 +72,15 @@ class Ledger:
         whole.replace(self.file)
 
 
-def left_behind(folder: Path) -> Iterator[Ledger]:
-    """Yield the ledgers of runs whose process is gone; a damaged one is skipped and stays."""
+def left_behind(folder: Path) -> Iterator[Ledger | Path]:
+    """Yield the ledgers of runs whose process is gone, and the files of damaged ones."""
     for file in sorted(folder.glob("*.json")):
         try:
             form: dict[str, Any] = json.loads(file.read_text())
             refs = [from_json(ref, InstanceRef) for ref in form["refs"]]
             pid, run, target = int(form["pid"]), str(form["run"]), str(form["target"])
         except (ValueError, KeyError, TypeError):
+            yield file
             continue
         if not _lives(pid):
             yield Ledger(run, target, file, refs)

@@ -28,15 +28,23 @@ def sweep(
     Args:
         folder: of the ledgers.
         connect: resolves connections.
-        lane_of: a lane by its name; by default the installed ones.
+        lane_of: a lane by its name; where it knows none, the installed ones.
     """
-    find = lane_of or _installed
     count = 0
     for ledger in left_behind(folder):
         count += 1
-        lane = find(ledger.target)
+        if isinstance(ledger, Path):
+            yield f"{ledger}: damaged: what that run left is not known; the file stays", False
+            continue
+        lane = (lane_of and lane_of(ledger.target)) or _installed(ledger.target)
         if lane is None:
-            yield f"{ledger.run}: the lane {ledger.target!r} is not installed: nothing done", False
+            yield (
+                (
+                    f"{ledger.run}: the lane {ledger.target!r} is not installed: nothing done "
+                    "(one that is given as module:attribute is named beside --sweep)"
+                ),
+                False,
+            )
             continue
         try:
             removed = anyio.run(_remove, ledger, lane, connect)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from pathlib import Path
@@ -94,7 +95,7 @@ def conform(targets: tuple[str, ...], **given: Any) -> int:
     if given["list_checks"]:
         return _list(given["only"])
     if given["sweep"]:
-        return _sweep()
+        return _sweep(targets)
     from pinfold_conformance._targets import lane_names
 
     if given["everything"]:
@@ -122,7 +123,7 @@ def _options(given: dict[str, Any]) -> Any:
     from pinfold_conformance._registry import find
     from pinfold_conformance._surroundings import connections, ledgers
 
-    if given["scale"] <= 0:
+    if not 0 < given["scale"] < math.inf:  # which NaN is not
         raise click.UsageError("--scale is a number above 0")
     try:
         list(find(given["only"]))
@@ -258,7 +259,8 @@ def _summary(report: Report) -> None:
     for outcome in report.outcomes:
         if outcome.kind == "setup" and outcome.check == "target.loads":
             click.echo(_line(outcome))
-    click.echo(f"{report.target}: {str(report.result).upper()} ({counts}){took}")
+    some = " in the checks asked for, not in all" if report.facts.get("only") else ""
+    click.echo(f"{report.target}: {str(report.result).upper()}{some} ({counts}){took}")
 
 
 def _list(patterns: tuple[str, ...]) -> int:
@@ -274,7 +276,7 @@ def _list(patterns: tuple[str, ...]) -> int:
 
 
 def _verify(path: Path) -> int:
-    from pinfold_conformance._certificate import verify
+    from pinfold_conformance._verify import verify
 
     try:
         form = json.loads(path.read_text(encoding="utf-8"))
@@ -310,13 +312,19 @@ def _replay(path: Path, targets: tuple[str, ...]) -> int:
     return worst.exit_code
 
 
-def _sweep() -> int:
+def _sweep(targets: tuple[str, ...]) -> int:
+    """Remove what crashed runs left; targets are lanes that are not installed."""
     from pinfold_conformance._surroundings import connections, ledgers
     from pinfold_conformance._sweep import sweep
 
+    named = {}
+    for found in _found(targets):
+        if found.lane is None:
+            raise click.UsageError(found.problem)
+        named[found.lane.name] = found.lane
     problems = 0
-    for line, sound in sweep(ledgers(), connections()):
-        click.echo(line)
+    for line, sound in sweep(ledgers(), connections(), named.get):
+        click.echo(_plain(line))
         problems += not sound
     return Result.PARTIAL.exit_code if problems else 0
 
