@@ -154,4 +154,4 @@ def _unreadable(what: str) -> Unavailable:
 
 def _nanoseconds(stamp: str) -> int:
     seconds, _, digits = stamp.partition(".")
-    return int(seconds) * _SECOND + int((digits + "000000000")[:9])
+    return int(seconds + (digits + "000000000")[:9])

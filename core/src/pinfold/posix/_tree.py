@@ -96,29 +96,35 @@ class ShellTree(Tree):
     async def _scan(self, since: ScanState, modes: Mapping[str, int]) -> tuple[Scan, list[str]]:
         """Scan; return also what could not be read. `modes` are those that count."""
         started, records, trouble = await self._walk()
-        digests: dict[str, str] = {}
+        marks: dict[str, FileMark] = {}
         dirty: list[Record] = []
         for record in records:
             if record.type is FileType.FILE:
                 mark = since.files.get(record.name)
                 if mark is not None and _is_unchanged(record, mark, since.started_ns):
-                    digests[record.name] = mark.digest
+                    marks[record.name] = mark
                 else:
                     dirty.append(record)
         fresh, unsettled, unreadable = await self._hash(dirty)
-        entries, marks = [], {}
+        entries = []
         for record in records:
             if record.type is FileType.OTHER:
                 continue
-            digest = digests.get(record.name, "")
-            if record.type is FileType.FILE and not digest:
-                if record.name not in fresh:
+            digest = ""
+            if record.type is FileType.FILE:
+                mark = marks.get(record.name)
+                if mark is not None:
+                    digest = mark.digest
+                elif record.name in fresh:
+                    record, digest = fresh[record.name]  # noqa: PLW2901 -- as when it was read
+                    if started and record.name not in unsettled:
+                        marks[record.name] = mark_of(record, digest)
+                else:
                     continue  # gone meanwhile
-                record, digest = fresh[record.name]  # noqa: PLW2901 -- as it was when it was read
             entry = entry_of(record, digest)
-            entries.append(attrs.evolve(entry, mode=modes.get(entry.path, entry.mode)))
-            if digest and started and record.name not in unsettled:
-                marks[record.name] = mark_of(record, digest)
+            if record.name in modes:
+                entry = attrs.evolve(entry, mode=modes[record.name])
+            entries.append(entry)
         scan = Scan(
             entries=tuple(entries),
             skipped=tuple(r.name for r in records if r.type is FileType.OTHER),
