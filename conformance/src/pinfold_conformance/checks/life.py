@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import anyio
 import attrs
 
-from pinfold.errors import Lost, PinfoldError, Unimplemented
+from pinfold.errors import Effect, Lost, PinfoldError, Unimplemented
 from pinfold.provider import (
     Context,
     ExecRequest,
@@ -21,7 +21,14 @@ from pinfold.provider import (
 )
 from pinfold.spec import from_json, has_secret_shape, to_json
 from pinfold_conformance._case import Case
-from pinfold_conformance._expect import AdapterFault, equal, expect_raises, fail, require
+from pinfold_conformance._expect import (
+    AdapterFault,
+    Inconclusive,
+    equal,
+    expect_raises,
+    fail,
+    require,
+)
 from pinfold_conformance._forms import typed
 from pinfold_conformance._guard import GuardedInstance, Sabotage, blamed, guarded
 from pinfold_conformance._registry import Kind, Place, check
@@ -308,6 +315,26 @@ async def pause(case: Case) -> None:
         require(not await case.beats(beat), "a job lives on though processes were lost (LC-1)")
     elif case.features.background:
         await case.lives(beat, "a job lives on where no process was lost (LC-1)")
+
+
+@check("LC-5.paused", needs={"pause"}, kind=Kind.LAW, place=Place.OWN, deadline_s=90)
+async def lost_while_paused(case: Case) -> None:
+    """What goes away while it is paused is lost, not stopped, to every call."""
+    instance: object = case.instance
+    if not isinstance(instance, Pausable):
+        fail("the feature pause is claimed, but the instance is not Pausable (PR-7)")
+        return
+    await instance.pause()
+    if not await case.site.lane.lose(case.instance.ref):
+        raise Inconclusive("the lane can't destroy compute behind the controller's back")
+    with expect_raises(Lost, what="read of what is gone", effect=Effect.NONE):
+        await case.files.read("/workspace/x")
+    with expect_raises(Lost, what="list of what is gone", effect=Effect.NONE):
+        await case.files.list("/workspace")
+    if case.pinned.spec.target is not None:
+        with expect_raises(Lost, what="exec on what is gone", effect=Effect.NONE):
+            await case.sh(case.dialect.exit(0))
+    equal(await case.instance.status(), InstanceStatus.ABSENT, "status after the loss")
 
 
 @check(

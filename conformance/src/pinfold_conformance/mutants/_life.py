@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import attrs
 
-from pinfold.errors import Conflict, NotFound
+from pinfold.errors import Conflict, NotFound, Unavailable
 from pinfold.provider import (
     Context,
     ExecRequest,
@@ -170,6 +170,26 @@ class PauseForgets(BugToy):
         self.body.kernel.pause()
         self.body.paused = True
         self.body.world.workspace.children.clear()
+
+
+@mutant("LC-5.paused")
+class PausedIsAllItKnows(BugToy):
+    """What it has paused it takes for stopped, whatever has become of it."""
+
+    stopped = False
+
+    async def pause(self) -> None:
+        await super().pause()
+        self.stopped = True
+
+    async def resume(self) -> bool:
+        self.stopped = False
+        return await super().resume()
+
+    async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
+        if self.stopped:
+            raise Unavailable("it is stopped")
+        return await super().exec(request, sink)
 
 
 @mutant("script.life")

@@ -221,6 +221,9 @@ class ManyFiles(Files, ABC):
                     raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
                 place = self._layout.place(top.path / item.path)
                 large = item.type is FileType.FILE and item.size > SMALL_BYTES
+                if batch.is_on_the_way_to(place):
+                    await self._do(root, batch.steps(), done=done)
+                    batch, done = _Planting(), True
                 if not large:
                     await batch.add(place, item)
                 if large or batch.is_full:
@@ -292,13 +295,21 @@ class _Planting:
     directories: list[Place] = attrs.field(factory=list)
     links: list[tuple[Place, str]] = attrs.field(factory=list)
     files: list[_New] = attrs.field(factory=list)
+    linked: set[str] = attrs.field(factory=set)
     held: int = 0
+
+    def is_on_the_way_to(self, place: Place) -> bool:
+        """Say whether a link of this batch, which is made last, is a part of a later path."""
+        return bool(self.linked) and any(
+            str(part) in self.linked for part in (place.path, *place.path.parents)
+        )
 
     async def add(self, place: Place, item: TreeItem) -> None:
         if item.type is FileType.DIRECTORY:
             self.directories.append(place)
         elif item.type is FileType.SYMLINK:
             self.links.append((place, item.link or ""))
+            self.linked.add(str(place.path))
         else:
             chunks = item.chunks or once(b"")
             async with iterating(chunks):

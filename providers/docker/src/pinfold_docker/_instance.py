@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import datetime
+from inspect import iscoroutinefunction
 from time import time
 from typing import Any, Final
 
@@ -49,15 +51,29 @@ DEFAULT_SIZE: Final = TerminalSize()
 TOLD_SECONDS: Final = 0.1
 
 
-def _forwarding(kind: type, target: Callable[[], Any]) -> Any:
+def _forwarding(kind: type, present: Callable[[], Awaitable[Any]]) -> Any:
     """Return an object of an abstract class that passes every call on to the present target."""
 
     def passing(name: str) -> Callable[..., Any]:
-        return lambda _, *args, **kwargs: getattr(target(), name)(*args, **kwargs)
+        async def call(_: Any, *args: Any, **kwargs: Any) -> Any:
+            return await getattr(await present(), name)(*args, **kwargs)
 
-    names = [name for name, value in vars(kind).items() if callable(value) and name[0] != "_"]
-    made = type(f"Present{kind.__name__}", (kind,), {name: passing(name) for name in names})
-    return made()
+        return call
+
+    def streaming(name: str) -> Callable[..., Any]:
+        async def stream(_: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            async with aclosing(getattr(await present(), name)(*args, **kwargs)) as items:
+                async for item in items:
+                    yield item
+
+        return stream
+
+    methods = {
+        name: (passing if iscoroutinefunction(value) else streaming)(name)
+        for name, value in vars(kind).items()
+        if callable(value) and name[0] != "_"
+    }
+    return type(f"Present{kind.__name__}", (kind,), methods)()
 
 
 class _Inner(PosixTerminalInstance):
@@ -93,8 +109,8 @@ class DockerInstance(Instance, Pausable, Terminals):
         self.engine = guest.engine
         self.ref = ref
         # Kept by callers, so that they outlive a pause: what they lead to is made anew.
-        self.files: Files = _forwarding(Files, lambda: self._running.files)
-        self.tree: Tree = _forwarding(Tree, lambda: self._running.tree)
+        self.files: Files = _forwarding(Files, self._present_files)
+        self.tree: Tree = _forwarding(Tree, self._present_tree)
         self._guest = guest
         self._outfit = outfit
         self._lacks = lacks
@@ -144,19 +160,32 @@ class DockerInstance(Instance, Pausable, Terminals):
         lacking = any(lack.startswith("memory counters") for lack in self.details.lacks)
         return self.details.helper is not None and not lacking
 
-    @property
-    def _running(self) -> _Inner:
+    async def _present(self) -> _Inner:
+        """Return what runs in the container.
+
+        Raises:
+            Lost: it is gone: also one that was stopped is asked for.
+            Unavailable: it is stopped.
+            Unreachable: the engine can't tell.
+        """
         if self._destroyed:
             raise self._gone()
         if self._inner is None:
+            await self._inspect()
             raise self._stopped()
         return self._inner
+
+    async def _present_files(self) -> Files:
+        return (await self._present()).files
+
+    async def _present_tree(self) -> Tree:
+        return (await self._present()).tree
 
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
         if self._guest.was_cut():  # before anything is sent: nothing has run then (EX-14)
             await self.refresh()
         try:
-            result = await self._running.exec(request, sink)
+            result = await (await self._present()).exec(request, sink)
         except OutcomeUnknown as exc:
             if await self._out_of_memory():
                 exc.details["limit"] = "memory"
@@ -170,7 +199,7 @@ class DockerInstance(Instance, Pausable, Terminals):
     async def open_terminal(
         self, request: ExecRequest | None = None, size: TerminalSize = DEFAULT_SIZE
     ) -> Terminal:
-        return await self._running.open_terminal(request, size)
+        return await (await self._present()).open_terminal(request, size)
 
     async def status(self) -> InstanceStatus:
         return await status_of(self.engine, self.ref.id)

@@ -18,7 +18,11 @@ place() {
     case $rest in /*) made= && cd -P / || fail failed ;; esac
     while :; do case $rest in /*) rest=${rest#/} ;; *) break ;; esac; done
     case $rest in
-      */*) name=${rest%%/*} rest=${rest#*/} last= ;;
+      */*)
+        name=${rest%%/*} rest=${rest#*/} last=
+        # What follows is relative, however many slashes stand before it.
+        while :; do case $rest in /*) rest=${rest#/} ;; *) break ;; esac; done
+        ;;
       *) name=${rest:-.} rest= last=1 ;;
     esac
     if [ -L "./$name" ] && [ "$last${3-}" != 1keep ]; then
