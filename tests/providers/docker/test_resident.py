@@ -29,7 +29,7 @@ async def beats(instance) -> bool:
 
 
 def helper_pid(instance) -> int:
-    return instance._running.equipment.resident.session.greeting.pid
+    return instance._inner.equipment.resident.session.greeting.pid
 
 
 async def test_background_jobs_live_on_from_one_controller_to_the_next(provider, client) -> None:

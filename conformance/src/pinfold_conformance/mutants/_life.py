@@ -176,18 +176,8 @@ class PauseForgets(BugToy):
 class PausedIsAllItKnows(BugToy):
     """What it has paused it takes for stopped, whatever has become of it."""
 
-    stopped = False
-
-    async def pause(self) -> None:
-        await super().pause()
-        self.stopped = True
-
-    async def resume(self) -> bool:
-        self.stopped = False
-        return await super().resume()
-
     async def exec(self, request: ExecRequest, sink: Sink | None = None) -> ExecResult:
-        if self.stopped:
+        if self.body.paused:
             raise Unavailable("it is stopped")
         return await super().exec(request, sink)
 
