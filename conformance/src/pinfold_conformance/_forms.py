@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, get_args
 
 from pinfold.errors import PinfoldError
 from pinfold.provider import (
@@ -20,6 +20,7 @@ from pinfold.provider import (
     FileStat,
     FileType,
     InstanceRef,
+    LimitMet,
     RestoreReport,
     Scan,
     ScanState,
@@ -46,7 +47,7 @@ T = TypeVar("T")
 
 _PIECE: Final = 1024 * 1024
 _SIGNALS: Final = 64
-_LIMITS: Final = (None, "memory", "pids", "disk", "cpu", "output")
+_LIMITS: Final = (None, *get_args(LimitMet))
 
 
 def typed(name: str, value: Any, kind: Callable[..., T]) -> T:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -84,7 +83,7 @@ def _outcome(one: Mapping[str, Any]) -> Outcome:
         level=Level(one["level"]),
         kind=one["kind"],
         verdict=Verdict(one["verdict"]),
-        evidence=json.loads(json.dumps(one.get("evidence", {}))),
+        evidence=one.get("evidence", {}),
     )
 
 

@@ -66,7 +66,8 @@ MODULES: Final = (
     "_files",
     "_files_errors",
     "_files_paths",
-    "_tree",
+    "_tree_scan",
+    "_tree_restore",
     "_life",
     "_claims",
     "_sandbox",
@@ -385,17 +386,14 @@ class _MutatedToy(ToyProvider):
         return made
 
 
-def _instance(files: type[BugFiles]) -> type[BugInstance]:
-    """Return an instance class whose files have a bug."""
-    return type(files.__name__, (BugInstance,), {"files_class": files, "__doc__": files.__doc__})
-
-
 def bug(kills: str, *, strict: bool = False) -> Any:
-    """Register a class of files as a bug of whatever adapter."""
+    """Register a class of files, or of trees, as a bug of whatever adapter."""
 
-    def register(files: type[BugFiles]) -> type[BugFiles]:
-        mutant(kills, strict=strict)(_instance(files))
-        return files
+    def register(cls: type[Any]) -> type[Any]:
+        part = "tree_class" if issubclass(cls, BugTree) else "files_class"
+        members = {part: cls, "__doc__": cls.__doc__}
+        mutant(kills, strict=strict)(type(cls.__name__, (BugInstance,), members))
+        return cls
 
     return register
 

@@ -221,16 +221,13 @@ class ManyFiles(Files, ABC):
                     raise InvalidArgument(f"a path in a tree is relative, not {str(item.path)!r}")
                 place = self._layout.place(top.path / item.path)
                 large = item.type is FileType.FILE and item.size > SMALL_BYTES
-                if batch.is_on_the_way_to(place):
-                    await self._do(root, batch.steps(), done=done)
-                    batch, done = _Planting(), True
-                if not large:
-                    await batch.add(place, item)
-                if large or batch.is_full:
+                if large or batch.is_full or batch.is_on_the_way_to(place):
                     await self._do(root, batch.steps(), done=done)
                     batch, done = _Planting(), True
                 if large:
                     await self.upload(place.path, item.chunks or once(b""), mode=item.mode)
+                else:
+                    await batch.add(place, item)
                 if item.type is FileType.DIRECTORY and item.mode is not None:
                     modes[place] = item.mode
                 count += 1
@@ -293,23 +290,21 @@ class _Planting:
     """What travels together."""
 
     directories: list[Place] = attrs.field(factory=list)
-    links: list[tuple[Place, str]] = attrs.field(factory=list)
+    links: dict[PurePosixPath, tuple[Place, str]] = attrs.field(factory=dict)
     files: list[_New] = attrs.field(factory=list)
-    linked: set[str] = attrs.field(factory=set)
     held: int = 0
 
     def is_on_the_way_to(self, place: Place) -> bool:
         """Say whether a link of this batch, which is made last, is a part of a later path."""
-        return bool(self.linked) and any(
-            str(part) in self.linked for part in (place.path, *place.path.parents)
+        return bool(self.links) and any(
+            part in self.links for part in (place.path, *place.path.parents)
         )
 
     async def add(self, place: Place, item: TreeItem) -> None:
         if item.type is FileType.DIRECTORY:
             self.directories.append(place)
         elif item.type is FileType.SYMLINK:
-            self.links.append((place, item.link or ""))
-            self.linked.add(str(place.path))
+            self.links[place.path] = place, item.link or ""
         else:
             chunks = item.chunks or once(b"")
             async with iterating(chunks):
@@ -324,7 +319,7 @@ class _Planting:
         for group in groups((0, *place.args) for place in empty):
             yield _Step(Operation("mkdir", group.directory, group.names))
         yield from _writes(self.files)
-        for place, text in self.links:
+        for place, text in self.links.values():
             yield _Step(Operation("link", place.directory, (place.name,), text))
 
     @property

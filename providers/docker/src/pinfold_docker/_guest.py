@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from secrets import token_hex
@@ -178,12 +178,17 @@ class DockerGuest(TerminalGuest):
     async def begun(self, exec_id: str) -> None:
         """Wait for an exec to have its process: its stream is there before; never raises."""
         with anyio.move_on_after(EXIT_SECONDS, shield=True), suppress(PinfoldError):
-            pause = 0.002
-            facts = await self.engine.call("GET", "exec", exec_id, "json")
-            while facts.get("ExitCode") is None and not facts.get("Pid"):
-                await anyio.sleep(pause)
-                pause = min(pause * 2, 0.2)
-                facts = await self.engine.call("GET", "exec", exec_id, "json")
+            await self._facts(exec_id, lambda f: f.get("ExitCode") is not None or f.get("Pid"))
+
+    async def _facts(self, exec_id: str, enough: Callable[[Any], object]) -> dict[str, Any]:
+        """Ask of an exec, again and again, until what the engine tells is enough."""
+        pause = 0.002
+        while True:
+            facts: dict[str, Any] = await self.engine.call("GET", "exec", exec_id, "json")
+            if enough(facts):
+                return facts
+            await anyio.sleep(pause)
+            pause = min(pause * 2, 0.2)
 
     async def exit_code(self, exec_id: str, *, broken: bool) -> int:
         """Return an exec's exit code once it has one that can be believed.
@@ -196,15 +201,10 @@ class DockerGuest(TerminalGuest):
         facts: dict[str, Any] = {}
         try:
             with anyio.move_on_after(EXIT_SECONDS):
-                pause = 0.002
-                while not facts or facts["Running"]:
-                    facts = await self.engine.call("GET", "exec", exec_id, "json")
-                    if facts["Running"]:
-                        await anyio.sleep(pause)
-                        pause = min(pause * 2, 0.2)
+                facts = await self._facts(exec_id, lambda f: not f["Running"])
         except EngineError:
-            facts = {}
-        code = facts.get("ExitCode") if facts and not facts["Running"] else None
+            pass  # it is asked of the container below
+        code = facts.get("ExitCode")
         if code is None or broken or code >= DOUBTFUL:
             status = await status_of(self.engine, self.container)
             if status is InstanceStatus.ABSENT:

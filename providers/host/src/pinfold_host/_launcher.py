@@ -398,11 +398,8 @@ def _command(job: _Job, trouble: int) -> NoReturn:
             _checked("setns user", _libc.setns(job.inner, 0))
         os.fchdir(job.cwd)
         os.umask(0o022)
-        for name, soft in job.request["rlimits"].items():
-            which = getattr(resource, name)
-            # One second more, where that may be: at the hard limit SIGKILL comes first.
-            spare = name == "RLIMIT_CPU" and resource.getrlimit(which)[1] != soft
-            resource.setrlimit(which, (soft, soft + spare))
+        for name, (soft, hard) in job.request["rlimits"].items():
+            resource.setrlimit(getattr(resource, name), (soft, hard))
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -49,7 +49,7 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
     Args:
         roots: where a cwd may lie, the workspace first; paths are the caller's.
         env: the default environment, all of it.
-        rlimits: what each command is limited to, by their names in the resource module.
+        rlimits: each command's soft and hard limits by their names in the resource module.
         drain: reads on for jobs that outlive their exec.
         is_ending: the instance has been, or is being, removed.
     """
@@ -59,7 +59,7 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         *,
         roots: Roots,
         env: Mapping[str, str],
-        rlimits: Mapping[str, int],
+        rlimits: Mapping[str, tuple[int, int]],
         drain: Drain,
         is_ending: Callable[[], bool],
     ) -> None:

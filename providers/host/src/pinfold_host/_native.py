@@ -175,7 +175,7 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         launcher: holds the boundary.
         env: the default environment, all of it.
         files: knows the workspace from outside: its roots, and where links lead.
-        rlimits: by their names in the resource module.
+        rlimits: soft and hard ones by their names in the resource module.
         drain: reads on for jobs that outlive their exec.
     """
 
@@ -187,7 +187,7 @@ class NativeGuest(SupervisingGuest, TerminalGuest):
         launcher: Launcher,
         env: Mapping[str, str],
         files: DirectFiles,
-        rlimits: Mapping[str, int],
+        rlimits: Mapping[str, tuple[int, int]],
         drain: Drain,
     ) -> None:
         self._launcher = launcher

@@ -28,16 +28,23 @@ class Rlimits:
     open_files: int | None = None
     processes: int | None = None
 
-    def by_resource(self) -> dict[str, int]:
-        """Return the limits by their names in the resource module."""
-        pairs = {
+    def by_resource(self) -> dict[str, tuple[int, int]]:
+        """Return the soft and hard limits by their names in the resource module."""
+        import resource
+
+        wanted = {
             "RLIMIT_CPU": self.cpu_seconds,
             "RLIMIT_AS": self.address_space_bytes,
             "RLIMIT_FSIZE": self.file_bytes,
             "RLIMIT_NOFILE": self.open_files,
             "RLIMIT_NPROC": self.processes,
         }
-        return {name: value for name, value in pairs.items() if value is not None}
+        found = {name: (value, value) for name, value in wanted.items() if value is not None}
+        if self.cpu_seconds is not None:
+            # One second more, where that may be: at the hard limit SIGKILL comes, and first.
+            _, most = resource.getrlimit(resource.RLIMIT_CPU)
+            found["RLIMIT_CPU"] = (self.cpu_seconds, self.cpu_seconds + (most != self.cpu_seconds))
+        return found
 
     def check(self) -> None:
         """See that a process without rights can have them here.
@@ -47,7 +54,7 @@ class Rlimits:
         """
         import resource
 
-        for name, value in self.by_resource().items():
+        for name, (value, _) in self.by_resource().items():
             _, most = resource.getrlimit(getattr(resource, name))
             if most != resource.RLIM_INFINITY and value > most:
                 raise Unavailable(

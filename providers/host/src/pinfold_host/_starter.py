@@ -14,11 +14,11 @@ import os
 import sys
 
 
-def words(rlimits: dict[str, int], *, terminal: bool) -> list[str]:
+def words(rlimits: dict[str, tuple[int, int]], *, terminal: bool) -> list[str]:
     """Return what is to be done before a command is one; nothing, mostly.
 
     Args:
-        rlimits: by their names in the resource module.
+        rlimits: soft and hard ones by their names in the resource module.
         terminal: make stdin the controlling terminal.
     """
     import signal
@@ -30,7 +30,7 @@ def words(rlimits: dict[str, int], *, terminal: bool) -> list[str]:
     return [
         *(["signals"] if terminal or rlimits or has_ignored or has_blocked else []),
         *(["terminal"] if terminal else []),
-        *(f"{name}={value}" for name, value in rlimits.items()),
+        *(f"{name}={soft}:{hard}" for name, (soft, hard) in rlimits.items()),
     ]
 
 
@@ -80,11 +80,9 @@ def _do(word: str) -> None:
     else:
         import resource
 
-        name, _, value = word.partition("=")
-        which, soft = getattr(resource, name), int(value)
-        # One second more, where that may be: at the hard limit it is SIGKILL that comes, and first.
-        spare = name == "RLIMIT_CPU" and resource.getrlimit(which)[1] != soft
-        resource.setrlimit(which, (soft, soft + spare))
+        name, _, limits = word.partition("=")
+        soft, _, hard = limits.partition(":")
+        resource.setrlimit(getattr(resource, name), (int(soft), int(hard)))
 
 
 if __name__ == "__main__":

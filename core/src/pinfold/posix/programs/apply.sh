@@ -1,9 +1,9 @@
 # Changes many names at once. $1 a root and $2 the name in it of a directory with new files, one
 # subdirectory for each group of them; $3 `m` or `p` where that comes on stdin first, as tar, whose
-# times are of no account (m); $4 whether it is
-# removed in the end; $5 whether rm -r walks by descriptors. Then fours: what to do, a directory, names
-# in it joined by slashes, and one thing more. Answers for each four a line `in CODE`; before it, a line `odd NAME//` for each that is left
-# to the caller: a link, or no file. All of it can be done again after an interruption.
+# times are of no account (m); $4 whether it is removed in the end; $5 whether rm -r walks by
+# descriptors. Then fours: what to do, a directory, names in it joined by slashes, and one thing more.
+# Answers for each four a line `in CODE`; before it, a line `odd NAME//` for each that is left to the
+# caller: a link, or no file. All of it can be done again after an interruption.
 fail() {
   printf 'in %s\n' "$1"
   exit 3
