@@ -9,6 +9,8 @@ import contextlib
 import math
 import mmap
 import os
+import shutil
+import signal
 import stat
 import struct
 import subprocess
@@ -58,37 +60,45 @@ class Arena:
         self.outside = outside
         counter.write_bytes(bytes(8))
         self._count = mmap.mmap(os.open(counter, os.O_RDWR), 8)
-        self.root.joinpath("d").mkdir()
-        self.root.joinpath("f").touch()
-        self.lay_out()
         self._swapper = subprocess.Popen(
             [sys.executable, "-c", SWAPPER, str(self.root), str(counter)]
         )
+        self.lay_out()
 
     def lay_out(self) -> None:
-        """Put in place what operations took away; this, too, must follow no link."""
-        with open_directory(self.root) as here:
-            for names, target in ((("d", "dl"), self.outside), (("f", "fl"), self.outside / "x")):
-                for name in names:
-                    with contextlib.suppress(OSError):
-                        os.symlink(target, name, dir_fd=here)
-                kinds = [_kind(name, here) for name in names]
-                if set(kinds) == {stat.S_IFLNK}:  # both: one makes place for what is not there
-                    with contextlib.suppress(OSError):
-                        os.unlink(names[0], dir_fd=here)
-                    with contextlib.suppress(OSError):
-                        if names[0] == "d":
-                            os.mkdir("d", dir_fd=here)
-                        else:
-                            _put("f", here)
-            with contextlib.suppress(OSError):
-                _put("kept", here)
-            for name in ("d", "dl"):
-                with contextlib.suppress(OSError), open_directory(name, here) as inner:
-                    if _kind("x", inner) != stat.S_IFREG:
-                        with contextlib.suppress(OSError):
-                            os.unlink("x", dir_fd=inner)
-                        _put("x", inner)
+        """Put in place what operations took away, while the attacker stands still.
+
+        Beside him one can't tell what is there: a pair of directories, and no link any more, would
+        come of it now and then, and an attack that is none.
+        """
+        with self._standing_still():
+            for name, target in (("d", self.outside), ("f", self.outside / "x")):
+                pair = [self.root / name, self.root / f"{name}l"]
+                kinds = {_kind(path) for path in pair}
+                if kinds != {stat.S_IFLNK, stat.S_IFDIR if name == "d" else stat.S_IFREG}:
+                    for path in pair:
+                        _remove(path)
+                    pair[0].mkdir() if name == "d" else pair[0].write_bytes(b"inside")
+                    pair[1].symlink_to(target)
+            inner = next(self.root / name for name in ("d", "dl") if not self._is_link(name)) / "x"
+            for path in (inner, self.root / "kept"):
+                if _kind(path) != stat.S_IFREG:
+                    _remove(path)
+                    path.write_bytes(b"inside")
+
+    def _is_link(self, name: str) -> bool:
+        return (self.root / name).is_symlink()
+
+    @contextlib.contextmanager
+    def _standing_still(self):
+        self._swapper.send_signal(signal.SIGSTOP)
+        told = os.waitid(os.P_PID, self._swapper.pid, os.WSTOPPED | os.WEXITED)
+        assert told
+        assert told.si_code == os.CLD_STOPPED, "the attacker has gone"
+        try:
+            yield
+        finally:
+            self._swapper.send_signal(signal.SIGCONT)
 
     @property
     def swaps(self) -> int:
@@ -100,27 +110,18 @@ class Arena:
         self._count.close()
 
 
-@contextlib.contextmanager
-def open_directory(name, directory=None):
-    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+def _kind(path: Path) -> int:
     try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _kind(name: str, directory: int) -> int:
-    try:
-        return stat.S_IFMT(os.lstat(name, dir_fd=directory).st_mode)
+        return stat.S_IFMT(path.lstat().st_mode)
     except OSError:
         return 0
 
 
-def _put(name: str, directory: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(name, flags, dir_fd=directory)
-    os.write(fd, b"inside")
-    os.close(fd)
+def _remove(path: Path) -> None:
+    if _kind(path) == stat.S_IFDIR:
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @pytest.fixture(params=["openat2", "walk"])
@@ -279,13 +280,15 @@ async def _hold(arena, name: str, tries: int, seconds: float) -> None:
 
 
 async def test_a_check_before_the_use_loses_the_same_race(arena):
-    """The control: realpath, then open, is led out within moments."""
+    """The control: realpath, then open, is led out when the attacker comes by in between."""
     root = arena.root.resolve()
     deadline = time.monotonic() + 90
     led_out = 0
     while not led_out and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             if (root / "d" / "x").resolve().is_relative_to(root):
+                swaps = arena.swaps
+                while arena.swaps == swaps and time.monotonic() < deadline:
+                    os.sched_yield()
                 led_out += (root / "d" / "x").read_bytes() == b"canary"
-        arena.lay_out()
     assert led_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import nullcontext
 from typing import Final
 
 import anyio
@@ -140,24 +140,24 @@ class ExecRunner:
             has_stdin=bool(request.stdin),
             cookie=self._mark + secrets.token_hex(8),
         )
-        async with AsyncExitStack() as stack:
-            if self._turn is not None:
-                await stack.enter_async_context(self._turn)
+        async with self._turn or nullcontext():
             await self._gate()
             self.running += 1
-            stack.callback(self._done)
-            whole = await self._supervisor.execute(command, request, sink)
-            if whole is not None:
-                return attrs.evolve(
-                    whole,
-                    signal=whole.signal if self._features.signals else None,
-                    env_dropped=dropped,
-                    generation=self._generation,
+            try:
+                whole = await self._supervisor.execute(command, request, sink)
+                if whole is not None:
+                    return attrs.evolve(
+                        whole,
+                        signal=whole.signal if self._features.signals else None,
+                        env_dropped=dropped,
+                        generation=self._generation,
+                    )
+                run = _Run(
+                    self._supervisor, command, request, sink, background=self._features.background
                 )
-            run = _Run(
-                self._supervisor, command, request, sink, background=self._features.background
-            )
-            outcome = await run.run()
+                outcome = await run.run()
+            finally:
+                self.running -= 1
         return ExecResult(
             exit_code=outcome.exit_code,
             stdout=bytes(run.out.kept),
@@ -173,9 +173,6 @@ class ExecRunner:
             env_dropped=dropped,
             generation=self._generation,
         )
-
-    def _done(self) -> None:
-        self.running -= 1
 
 
 class _Run:
@@ -199,6 +196,7 @@ class _Run:
         self.timed_out = False
         self.seconds = 0.0
         self._failures: list[Exception] = []
+        self._fed = False
 
     async def run(self) -> Outcome:
         """Run it; whatever happens, nothing of an unfinished command is left (EX-4, EX-5)."""
@@ -247,9 +245,13 @@ class _Run:
                     self._failures.append(exc)
                     tasks.cancel_scope.cancel()
 
+            async def give() -> None:
+                await feed(process.stdin, _once(self._request.stdin))
+                self._fed = True
+
             tasks.start_soon(pump, self.out, process.stdout)
             tasks.start_soon(pump, self.err, process.stderr)
-            tasks.start_soon(feed, process.stdin, _once(self._request.stdin))
+            tasks.start_soon(give)
             with anyio.move_on_after(self._request.timeout_seconds) as deadline:
                 try:
                     await self._finish(running)
@@ -269,7 +271,8 @@ class _Run:
                     await self.out.ended.wait()
                     await self.err.ended.wait()
                 self.seconds = anyio.current_time() - started
-            tasks.cancel_scope.cancel()
+            if not (self._fed and self.out.ended.is_set() and self.err.ended.is_set()):
+                tasks.cancel_scope.cancel()
 
     async def _finish(self, running: Running) -> None:
         if self._background and running.process.distant:

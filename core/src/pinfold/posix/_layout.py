@@ -127,4 +127,4 @@ class Layout:
         Raises: as `place`.
         """
         place = self.place(path)
-        return PurePosixPath(place.directory, place.name)
+        return PurePosixPath(place.physical)

@@ -120,10 +120,13 @@ class Roots:
         Raises:
             Escape: it lies in none of the roots.
         """
+        text = str(path)
         for root in self._by_depth:
-            own = PurePosixPath(os.fsdecode(root.guest))
-            if path == own or own in path.parents:
-                return root.caller / path.relative_to(own)
+            own = os.fsdecode(root.guest)
+            if text == own:
+                return root.caller
+            if text.startswith(f"{own}/"):
+                return root.caller / text[len(own) + 1 :]
         raise Escape
 
     def open(self, path: PurePosixPath, flags: int) -> int:

@@ -110,8 +110,8 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
         *,
         terminal: bool = False,
     ) -> Child:
-        whole = {**self._env, COOKIE: secrets.token_hex(16), **env}
-        variables = {os.fsencode(name): os.fsencode(value) for name, value in whole.items()}
+        whole = {**self._env, **env}
+        cookie = whole.setdefault(COOKIE, secrets.token_hex(16))
         todo = _starter.words(self._rlimits, terminal=terminal)
         with contextlib.ExitStack() as stack:
             place = self._cwd(cwd, stack)
@@ -119,18 +119,18 @@ class LocalGuest(SupervisingGuest, TerminalGuest):
                 if not argv[0]:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 popen = subprocess.Popen(
-                    _starter.command(todo, [os.fsencode(word) for word in argv], variables),
+                    _starter.command(todo, list(argv), whole),
                     stdin=streams[0],
                     stdout=streams[1],
                     stderr=streams[2],
-                    env=variables,
+                    env=whole,
                     cwd=place,
                     start_new_session=True,
                     umask=0o022,
                 )
             except OSError as error:
                 return _not_started(error, argv[0], streams[2])
-        mark = os.fsencode(f"{COOKIE}={whole[COOKIE]}")
+        mark = os.fsencode(f"{COOKIE}={cookie}")
         child = (
             _PidfdChild(popen, mark, self._is_ending)
             if self._finds_marked

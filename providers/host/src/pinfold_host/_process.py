@@ -77,7 +77,6 @@ async def until_gone(pidfd: int) -> None:
     try:
         await anyio.wait_readable(own)
     finally:
-        anyio.notify_closing(own)
         os.close(own)
 
 

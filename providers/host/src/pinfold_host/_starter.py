@@ -9,9 +9,17 @@ it finds the C locale, so it is told what it was.
 
 from __future__ import annotations
 
+# `signal` without its enums: what is ignored is asked before every command.
+import _signal  # type: ignore[import-not-found]
 import errno
 import os
 import sys
+
+#: Signals that a spawn passes on as they are. The two others `subprocess` restores by itself; the
+#: starter's own interpreter ignores them again.
+_OTHERS = tuple(
+    number for number in range(1, _signal.NSIG) if number not in {_signal.SIGPIPE, _signal.SIGXFSZ}
+)
 
 
 def words(rlimits: dict[str, tuple[int, int]], *, terminal: bool) -> list[str]:
@@ -21,12 +29,8 @@ def words(rlimits: dict[str, tuple[int, int]], *, terminal: bool) -> list[str]:
         rlimits: soft and hard ones by their names in the resource module.
         terminal: make stdin the controlling terminal.
     """
-    import signal
-
-    # These `subprocess` restores by itself. The starter's own interpreter ignores them again.
-    others = signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}
-    has_ignored = any(signal.getsignal(number) is signal.SIG_IGN for number in others)
-    has_blocked = bool(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    has_ignored = _signal.SIG_IGN in map(_signal.getsignal, _OTHERS)
+    has_blocked = bool(_signal.pthread_sigmask(_signal.SIG_BLOCK, ()))
     return [
         *(["signals"] if terminal or rlimits or has_ignored or has_blocked else []),
         *(["terminal"] if terminal else []),
@@ -34,12 +38,12 @@ def words(rlimits: dict[str, tuple[int, int]], *, terminal: bool) -> list[str]:
     ]
 
 
-def command(todo: list[str], argv: list[bytes], env: dict[bytes, bytes]) -> list[bytes]:
+def command(todo: list[str], argv: list[str], env: dict[str, str]) -> list[str]:
     """Return an argv that does what is to be done, and then becomes `argv`."""
     if not todo:
         return argv
     start = [sys.executable, "-I", "-S", "-X", "utf8", __file__, ",".join(todo)]
-    return [*map(os.fsencode, start), env.get(b"LC_CTYPE", b""), *argv]
+    return [*start, env.get("LC_CTYPE", ""), *argv]
 
 
 def main() -> None:

@@ -72,7 +72,8 @@ class PipeReader(ByteReceiveStream):
         fd, self._fd = self._fd, None
         if fd is None:
             return
-        anyio.notify_closing(fd)
+        if self._waiting is not None:
+            anyio.notify_closing(fd)
         if self._drain is None or self._at_end:
             os.close(fd)
         else:
@@ -85,6 +86,7 @@ class PipeWriter(ByteSendStream):
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd: int | None = fd
+        self._has_waited = False
 
     async def send(self, item: bytes) -> None:
         """Write all of it.
@@ -100,6 +102,7 @@ class PipeWriter(ByteSendStream):
             try:
                 view = view[os.write(self._fd, view) :]
             except BlockingIOError:
+                self._has_waited = True
                 await anyio.wait_writable(self._fd)
             except OSError as error:
                 raise anyio.BrokenResourceError from error
@@ -108,7 +111,8 @@ class PipeWriter(ByteSendStream):
         """Close it: end-of-file for the reader."""
         fd, self._fd = self._fd, None
         if fd is not None:
-            anyio.notify_closing(fd)
+            if self._has_waited:  # somebody may do so now
+                anyio.notify_closing(fd)
             os.close(fd)
 
 
