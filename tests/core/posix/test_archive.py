@@ -17,6 +17,7 @@ from pinfold.posix._call import Answer, Boundary
 from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._tar import END, Reader, header, padding
+from pinfold.posix._walk import walk
 
 pytestmark = pytest.mark.anyio
 
@@ -104,46 +105,137 @@ async def test_a_boundary_is_found_however_it_comes(data, part, sizes) -> None:
 
 
 class Says:
-    """A shell that says one thing, whatever it is asked."""
+    """A shell that says one thing, whatever it is asked; and another of directories it entered."""
 
-    def __init__(self, said: bytes) -> None:
-        self.said = said
+    def __init__(self, said: bytes, inner: bytes = b"") -> None:
+        self.said, self.inner = said, inner
+        self.entered: list[str] = []
 
     async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
         yield self.said
 
     async def ask(self, *names: str, args: tuple[str, ...] = ()) -> Answer:
-        return Answer(self.said, "")
+        if names[-1] != "walk":
+            return Answer(self.said, "")
+        self.entered += args
+        return Answer(self.inner, "")
+
+
+OLD, NEW = "2026-01-02 03:04:05.000000001 +0000", "2026-01-02 03:04:05.000000002 +0000"
 
 
 LISTED = "f 644 1 1700000000.5 1700000000.5 7\0{}\0\0"
-STATED = "81a4 1 1 2026-01-02 03:04:05.5 +0000 1 2026-01-02 03:04:05.5 +0000 7 {0}//{0}//\n"
+STATED = "{1} 1 1 2026-01-02 03:04:05.5 +0000 1 2026-01-02 03:04:05.5 +0000 7 {0}//{0}//\n"
+TOP = Place("/workspace", ".", "/workspace")
+
+
+def stated(*names: str) -> str:
+    """Say what stat does, of files and, with a slash at the end, directories."""
+    return "".join(
+        STATED.format(f"./{name.removesuffix('/')}", "41ed" if name.endswith("/") else "81a4")
+        for name in names
+    )
+
+
+def listing(now: str, records: str, directories: dict[str, str]) -> bytes:
+    """Say what `scan.sh` does where find goes by paths: change times by directory, in that order."""
+    changed = "".join(f"{time} {name}//\n" for name, time in directories.items())
+    return f"1700000001\n{now}\n{records}//\n{changed}".encode()
+
+
+def found_by(*, printf: bool = False) -> Tools:
+    return Tools(control="/tmp/none", find_printf=printf)
 
 
 @pytest.mark.parametrize("printf", [True, False], ids=["find", "stat"])
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/x", "..", "a/./x", "", "sound", "a/sound"])
 async def test_a_listing_names_what_is_in_the_tree_and_nothing_else(printf, name) -> None:
     """Section 0: a listing is as untrusted as every byte that comes from a guest."""
-    form = LISTED if printf else STATED
-    said = b"1700000001\n" + form.format("./" + name if not printf else name).encode()
-    tools = Tools(control="/tmp/none", find_printf=printf)
-    bulk = Bulk(Says(said), tools)  # type: ignore[arg-type]
+    if printf:
+        said = b"1700000001\n" + LISTED.format(name).encode()
+    else:
+        said = listing(NEW, stated(name), {"./a": OLD, ".": OLD})
+    shell = Says(said)
     if "sound" in name:
-        _, (record,), _ = await bulk.walk(Place("/workspace", ".", "/workspace"))
+        _, (record,), _ = await walk(shell, found_by(printf=printf), TOP)  # type: ignore[arg-type]
         assert record.name == name
     else:
         with pytest.raises(Unavailable, match="listing"):
-            await bulk.walk(Place("/workspace", ".", "/workspace"))
+            await walk(shell, found_by(printf=printf), TOP)  # type: ignore[arg-type]
 
 
 @given(junk=st.binary(max_size=200), printf=st.booleans())
 async def test_a_listing_that_is_none_is_unavailable(junk, printf) -> None:
-    bulk = Bulk(Says(junk), Tools(control="/tmp/none", find_printf=printf))  # type: ignore[arg-type]
     with suppress(Unavailable):
-        await bulk.walk(Place("/workspace", ".", "/workspace"))
+        await walk(Says(junk), found_by(printf=printf), TOP)  # type: ignore[arg-type]
 
 
-OLD, NEW = "2026-01-02 03:04:05.000000001 +0000", "2026-01-02 03:04:05.000000002 +0000"
+TREE = stated("d/", "d/e/", "d/e/f", "d/g", "h")
+
+
+@pytest.mark.parametrize(
+    ("now", "directories", "sound", "entered"),
+    [
+        pytest.param(
+            NEW,
+            {"./d/e": OLD, "./d": OLD, ".": OLD},
+            ["d", "d/e", "d/e/f", "d/g", "h"],
+            [],
+            id="nothing-happened",
+        ),
+        pytest.param(
+            NEW,
+            {"./d/e": NEW, "./d": OLD, ".": OLD},
+            ["d", "d/e", "d/g", "h"],
+            ["/workspace/d", "e"],
+            id="the-innermost-was-changed",
+        ),
+        pytest.param(
+            NEW,
+            {"./d/e": OLD, "./d": NEW, ".": OLD},
+            ["d", "h"],
+            ["/workspace", "d"],
+            id="one-was-changed-that-holds-one-that-was-not",
+        ),
+        pytest.param(
+            NEW, {"./d/e": OLD, "./d": OLD, ".": NEW}, [], ["/workspace", "."], id="the-top-changed"
+        ),
+        pytest.param(
+            NEW,
+            {"./d": OLD, "./d/e": OLD, ".": OLD},
+            ["d", "d/e", "d/g", "h"],
+            ["/workspace/d", "e"],
+            id="looked-at-after-the-one-that-holds-it",
+        ),
+        pytest.param(
+            NEW, {"./d": OLD, ".": OLD}, ["d", "d/e", "d/g", "h"], ["/workspace/d", "e"], id="gone"
+        ),
+        pytest.param(
+            OLD, {"./d/e": OLD, "./d": OLD, ".": OLD}, [], ["/workspace", "."], id="the-same-tick"
+        ),
+        pytest.param(
+            "", {"./d/e": OLD, "./d": OLD, ".": OLD}, [], ["/workspace", "."], id="no-clock"
+        ),
+    ],
+)
+async def test_fs2_what_was_listed_by_paths_counts_only_where_its_directories_stayed(
+    now, directories, sound, entered
+) -> None:
+    """find looks at a name, and then opens it. What may be from elsewhere is entered and listed anew."""
+    inner = f"0 //\n{stated('new')}//\n".encode() if entered else b""
+    shell = Says(listing(now, TREE, directories), inner)
+    _, records, _ = await walk(shell, found_by(), TOP)  # type: ignore[arg-type]
+    top = "/".join(entered).removeprefix("/workspace/").removeprefix(".")
+    new = [f"{top}/new".removeprefix("/")] if entered else []
+    assert [record.name for record in records] == sound + new
+    assert shell.entered == entered
+
+
+@pytest.mark.parametrize("said", ["1 //\n", "x //\n", "-1 //\n", f"0 //\n{stated('a/b')}//\n"])
+async def test_what_was_entered_is_what_was_asked_for(said) -> None:
+    shell = Says(listing("", TREE, {}), said.encode())
+    with pytest.raises(Unavailable, match="listing"):
+        await walk(shell, found_by(), TOP)  # type: ignore[arg-type]
 
 
 def packed(now: str, before: str, after: str) -> Iterator[bytes]:

@@ -17,10 +17,10 @@ import attrs
 
 from pinfold._tasks import iterating
 from pinfold.posix._call import CHUNK, ProgramFailed, Shell
-from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
-from pinfold.posix._records import Record, from_find, from_stat, within
+from pinfold.posix._records import Record, from_stat
 from pinfold.posix._tar import END, Reader, folder, header, padding
+from pinfold.provider import FileType
 
 __all__ = [
     "SMALL_BYTES",
@@ -38,6 +38,8 @@ SMALL_BYTES: Final = 256 * 1024
 _HELD_BYTES: Final = 8 * 1024 * 1024
 #: Bytes of arguments in one round trip; a transport may pass all of them as one string.
 _BATCH_BYTES: Final = 64 * 1024
+#: Digits of a SHA-256.
+_HEX: Final = 64
 
 Kind = Literal["unlink", "purge", "mkdir", "link", "chmod", "files", "contents"]
 
@@ -225,6 +227,27 @@ class Bulk:
                             for at, data in await _unpacked(reader, group, largest):
                                 yield at, data
 
+    async def hash(
+        self, items: Sequence[tuple[str, str]]
+    ) -> AsyncGenerator[tuple[int, str | None, Record | None]]:
+        """Yield places, SHA-256 of contents, and facts as they were when that was read.
+
+        Args:
+            items: directory and name, each name once. What does not come is the caller's: others
+                changed its directory meanwhile.
+
+        Yields:
+            No digest for what is no file, or can't be read; no facts for what is gone.
+        """
+        plain = ((at, *item) for at, item in enumerate(items) if item[1] != "-")  # that is stdin
+        for batch in batched(groups(plain)):
+            said = await self._shell.call("paths", "hash", args=_flat(batch))
+            text = said.decode("utf-8", "surrogateescape")
+            for group in batch:
+                found, text = _hashed(group, text)
+                for each in found:
+                    yield each
+
     async def apply(
         self,
         root: str,
@@ -277,33 +300,55 @@ class Bulk:
                 failures.append(Failure(operation, operation.names, failed))
         return failures
 
-    async def walk(self, place: Place) -> tuple[int, list[Record], str]:
-        """List a whole tree.
-
-        Returns:
-            The target's time when it began, in nanoseconds (0 where it has no clock); facts, with
-            names relative to the place; what could not be looked at, as the tools said it.
-
-        Raises:
-            ProgramFailed: the place can't be entered.
-        """
-        flag = "1" if self._tools.find_printf else ""
-        form = "+%s%N" if self._tools.date_ns else "+%s"
-        answer = await self._shell.ask("paths", "scan", args=(*place.args, flag, form))
-        clock, _, said = answer.said.partition(b"\n")
-        text = said.decode("utf-8", "surrogateescape")
-        seconds = int(clock) if clock.isdigit() else 0
-        time = seconds * (1 if self._tools.date_ns else 1_000_000_000)
-        records = from_find(text) if flag else from_stat(text)[0]
-        return time, list(within(records, deep=True)), answer.trouble
-
 
 async def _unpacked(reader: Reader, group: Group, largest: int) -> list[tuple[int, bytes]]:
     """Read one directory's archive; nothing of it counts unless the directory stayed as it was."""
     now, before = await reader.line(), await reader.line()
     held = await reader.files(dict(zip(group.names, group.at, strict=True)), largest)
     after = await reader.line()
-    return held if before == after and (before or "") < (now or "") else []
+    return held if _stayed(now, before, after) else []
+
+
+def _stayed(now: str | None, before: str | None, after: str | None) -> bool:
+    return before == after and (before or "") < (now or "")
+
+
+def _hashed(group: Group, text: str) -> tuple[list[tuple[int, str | None, Record | None]], str]:
+    """Read one directory's digests and facts; nothing counts unless the directory stayed as it was.
+
+    A link that was there all the time was followed: what has no facts of a file has no digest.
+    """
+    code, _, text = text.partition("\n")
+    if code != "in ok":
+        return [], text
+    now, before, text = text.split("\n", 2)
+    digests, text = _digests(group.names, text)
+    records, text = from_stat(text)
+    after, _, text = text.partition("\n")
+    if not _stayed(now, before, after):
+        return [], text
+    facts = {record.name: record for record in records}
+    found = []
+    for at, name in zip(group.at, group.names, strict=True):
+        fact = facts.get(name)
+        is_file = fact is not None and fact.type is FileType.FILE
+        found.append((at, digests.get(name) if is_file else None, fact))
+    return found, text
+
+
+def _digests(names: Sequence[str], text: str) -> tuple[dict[str, str], str]:
+    """Read what sha256sum says of names, in their order; return what follows, too."""
+    digests = {}
+    for name in names:
+        older = name.replace("\\", "\\\\").replace("\n", "\\n")
+        newer = older.replace("\r", "\\r")
+        for start, form in ((0, name), (1, newer), (1, older)):  # busybox, GNU
+            line = f"  {form}\n"
+            if text.startswith("\\" * start) and text.startswith(line, start + _HEX):
+                digests[name] = text[start : start + _HEX]
+                text = text[start + _HEX + len(line) :]
+                break
+    return digests, text
 
 
 async def _archive(contents: Sequence[Content]) -> AsyncIterator[bytes]:

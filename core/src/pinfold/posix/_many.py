@@ -27,6 +27,7 @@ from pinfold.posix._layout import Layout, Place, temporary
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record
 from pinfold.posix._trouble import error_of
+from pinfold.posix._walk import walk
 from pinfold.provider import Files, FileStat, FileType, TreeItem
 from pinfold.spec import Limits
 
@@ -185,7 +186,7 @@ class ManyFiles(Files, ABC):
             return
         place = self._layout.place(path)
         with errors(place.path, "read the tree"):
-            _, records, _ = await self._bulk.walk(place)
+            _, records, _ = await walk(self._shell, self._tools, place)
         records.sort(key=lambda record: record.name)
         root = await self.stat(path)
         # Through a link to a directory it is the directory that is meant.

@@ -16,7 +16,7 @@ import attrs
 from pinfold.errors import Unavailable
 from pinfold.provider import FileType
 
-__all__ = ["Record", "from_find", "from_stat", "within"]
+__all__ = ["Record", "from_find", "from_stat", "unreadable", "within"]
 
 _SECOND: Final = 1_000_000_000
 _TYPES: Final = {0o100000: FileType.FILE, 0o040000: FileType.DIRECTORY, 0o120000: FileType.SYMLINK}
@@ -55,26 +55,23 @@ def from_stat(said: str) -> tuple[list[Record], str]:
 
 def _from_stat(said: str) -> tuple[list[Record], str]:
     records: list[Record] = []
-    while said:
-        fields, _, rest = said.partition("//")
-        if not fields:
-            return records, rest.removeprefix("\n")
-        mode, size, mtime, _, mclock, _, ctime, _, cclock, _, inode, name = fields.split(" ", 11)
+    at = 0
+    while at < len(said):
+        end = said.index("//", at)
+        if end == at:
+            return records, said[end + 2 :].removeprefix("\n")
+        mode, size, mtime, _, mclock, _, ctime, _, cclock, _, inode, name = said[at:end].split(
+            " ", 11
+        )
         bits = int(mode, 16)
         kind = _TYPES.get(bits & 0o170000, FileType.OTHER)
         link = None
         if kind is FileType.SYMLINK:
-            # 'NAME' -> 'TEXT', the quotes for busybox only; without them none begins like this
-            quote = 1 if rest.startswith(f"'{name}'") else 0
-            start = quote + len(name) + quote + len(" -> ") + quote
-            text = rest.encode("utf-8", "surrogateescape")[
-                len(rest[:start].encode("utf-8", "surrogateescape")) :
-            ][: int(size)]
-            link = text.decode("utf-8", "surrogateescape")
-            rest = rest[start + len(link) :]
+            link, at = _link(said, end + 2, name, int(size))
         else:
-            rest = rest[len(name) :]
-        _, _, said = rest.partition("//\n")
+            at = _after(said, end + 2 + len(name))
+        if kind is FileType.SYMLINK and link is None:
+            continue
         records.append(
             Record(
                 name=name.removeprefix("./"),
@@ -88,6 +85,26 @@ def _from_stat(said: str) -> tuple[list[Record], str]:
             )
         )
     return records, ""
+
+
+def _link(said: str, at: int, name: str, size: int) -> tuple[str | None, int]:
+    """Return a link's text, None where it is no link any more; and where the next record begins."""
+    # 'NAME' -> 'TEXT', the quotes for busybox only; without them none begins like this
+    quote = "'" if said.startswith(f"'{name}'", at) else ""
+    arrow = f"{quote}{name}{quote} -> {quote}"
+    if not said.startswith(arrow, at):
+        return None, _after(said, at)
+    at += len(arrow)
+    raw = said[at : at + size].encode("utf-8", "surrogateescape")[:size]
+    text = raw.decode("utf-8", "surrogateescape")
+    if not said.startswith(f"{quote}//\n", at + len(text)):  # another link took its place
+        text = said[at : said.index(f"{quote}//\n", at)]
+    return text, _after(said, at + len(text))
+
+
+def _after(said: str, at: int) -> int:
+    """Return where the record ends that we are in."""
+    return said.index("//\n", at) + 3
 
 
 def _fraction(clock: str) -> int:
@@ -136,7 +153,7 @@ def within(records: Sequence[Record], *, deep: bool) -> Sequence[Record]:
     for record in records:
         name = f"/{record.name}/"
         if "//" in name or "/./" in name or "/../" in name or (not deep and "/" in record.name):
-            raise _unreadable(f"{record.name!r} is no name in a directory")
+            raise unreadable(f"{record.name!r} is no name in a directory")
     return records
 
 
@@ -145,10 +162,11 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except ValueError as exc:
-        raise _unreadable(str(exc)) from None
+        raise unreadable(str(exc)) from None
 
 
-def _unreadable(what: str) -> Unavailable:
+def unreadable(what: str) -> Unavailable:
+    """Return the error for what a target has sent in place of a listing."""
     return Unavailable(f"the target sent a listing that can't be read: {what}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -27,9 +27,10 @@ from pinfold.posix._bulk import Bulk, Operation, batched, batched_names
 from pinfold.posix._call import ProgramFailed, Shell
 from pinfold.posix._layout import Layout, Place
 from pinfold.posix._probe import Tools
-from pinfold.posix._records import Record, from_stat
+from pinfold.posix._records import Record
 from pinfold.posix._restore import Restorer
 from pinfold.posix._trouble import error_of
+from pinfold.posix._walk import walk
 from pinfold.provider import (
     Blob,
     Entry,
@@ -49,7 +50,8 @@ __all__ = ["ShellTree"]
 #: A change this short before a scan may have left no trace in the times (CP-7).
 _RACY_NS: Final = 2_000_000_000
 _TRIES: Final = 3
-_HEX: Final = 64
+#: What its owner needs to look into it.
+_NEEDED: Final = {FileType.DIRECTORY: 0o500, FileType.FILE: 0o400}
 _CLOSE_SECONDS: Final = 10.0
 
 
@@ -136,21 +138,19 @@ class ShellTree(Tree):
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[dict[str, int]]:
         """Let the owner read what it has shut, for a while; yield the modes that were."""
+        modes: dict[str, int] = {}
         try:
-            said = await self._shell.call("paths", "open", args=(self._place.directory,))
-        except ProgramFailed as exc:
-            raise error_of(exc, WORKSPACE, "open") from None
-        modes = {}
-        for line in said.decode("utf-8", "surrogateescape").split("//\n")[:-1]:
-            mode, _, name = line.partition(" ")
-            modes[name.removeprefix("./")] = int(mode, 8)
-        try:
+            while shut := [record for record in (await self._walk())[1] if _is_shut(record, modes)]:
+                for record in shut:
+                    modes[record.name] = record.mode
+                await self._change({r.name: r.mode | _NEEDED[r.type] for r in shut})
             yield modes
         finally:
             with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                await self._close(modes)
+                await self._change(modes)
 
-    async def _close(self, modes: Mapping[str, int]) -> None:
+    async def _change(self, modes: Mapping[str, int]) -> None:
+        """Set modes, the deepest first; what can't be set stays as it is."""
         operations = [
             Operation("chmod", *_inside(self._place, name), f"{mode:o}")
             for name, mode in sorted(modes.items(), reverse=True)
@@ -160,7 +160,7 @@ class ShellTree(Tree):
 
     async def _walk(self) -> tuple[int, list[Record], str]:
         try:
-            started, records, trouble = await self._bulk.walk(self._place)
+            started, records, trouble = await walk(self._shell, self._tools, self._place)
         except ProgramFailed as exc:
             raise error_of(exc, WORKSPACE, "scan") from None
         records.sort(key=lambda record: record.name)
@@ -194,48 +194,39 @@ class ShellTree(Tree):
         return done, unsettled, unreadable - done.keys()
 
     async def _digests(self, names: Sequence[str]) -> tuple[dict[str, str], dict[str, Record]]:
-        if not self._tools.sha256sum:
-            return await self._digests_by_reading(names)
-        paths = [f"./{name}" for name in names]  # a name may be `-`
-        try:
-            said = await self._shell.call("paths", "hash", args=(self._place.directory, *paths))
-        except ProgramFailed as exc:
-            raise error_of(exc, WORKSPACE, "scan") from None
-        text = said.decode("utf-8", "surrogateescape")
-        digests = {}
-        for name in names:
-            older = name.replace("\\", "\\\\").replace("\n", "\\n")
-            newer = older.replace("\r", "\\r")
-            for start, form in ((0, name), (1, newer), (1, older)):  # busybox, GNU
-                line = f"  ./{form}\n"
-                if text.startswith("\\" * start) and text.startswith(line, start + _HEX):
-                    digests[name] = text[start : start + _HEX]
-                    text = text[start + _HEX + len(line) :]
-                    break
-        records, _ = from_stat(text)
-        return digests, {record.name: record for record in records}
+        digests: dict[str, str] = {}
+        facts: dict[str, Record] = {}
+        left = dict.fromkeys(names)
+        for _ in range(_TRIES if self._tools.sha256sum else 0):
+            tried = list(left)
+            hashed = self._bulk.hash([_pair(self._place, name) for name in tried])
+            async with aclosing(hashed):
+                async for at, digest, fact in hashed:
+                    name = tried[at]
+                    del left[name]
+                    if digest is not None:
+                        digests[name] = digest
+                    if fact is not None:
+                        facts[name] = attrs.evolve(fact, name=name)
+            if not left:
+                return digests, facts
+        # Their directories are changed all the time, or there is no sha256sum.
+        for name in left:
+            with suppress(PinfoldError):
+                digests[name] = await self._digest_by_reading(name)
+        pairs = [_pair(self._place, name) for name in left]
+        for name, fact_now in zip(left, await self._bulk.stat(pairs), strict=True):
+            if not isinstance(fact_now, ProgramFailed):
+                facts[name] = attrs.evolve(fact_now, name=name)
+        return digests, facts
 
-    async def _digests_by_reading(
-        self, names: Sequence[str]
-    ) -> tuple[dict[str, str], dict[str, Record]]:
-        digests = {}
-        for name in names:
-            sha = hashlib.sha256()
-            chunks = self._files.download(WORKSPACE / name)
-            try:
-                async with iterating(chunks):
-                    async for chunk in chunks:
-                        sha.update(chunk)
-            except PinfoldError:
-                continue
-            digests[name] = sha.hexdigest()
-        pairs = [_pair(self._place, name) for name in names]
-        found = await self._bulk.stat(pairs)
-        return digests, {
-            name: attrs.evolve(fact, name=name)
-            for name, fact in zip(names, found, strict=True)
-            if not isinstance(fact, ProgramFailed)
-        }
+    async def _digest_by_reading(self, name: str) -> str:
+        sha = hashlib.sha256()
+        chunks = self._files.download(WORKSPACE / name)
+        async with iterating(chunks):
+            async for chunk in chunks:
+                sha.update(chunk)
+        return sha.hexdigest()
 
     async def read(self, entries: Sequence[Entry]) -> AsyncIterator[Blob]:
         names = [entry.path for entry in entries]
@@ -303,6 +294,11 @@ class ShellTree(Tree):
 
     async def recover(self) -> bool:
         return await self._restorer.recover()
+
+
+def _is_shut(record: Record, known: Mapping[str, int]) -> bool:
+    """Say whether its owner can't look into it, and that was not known."""
+    return record.name not in known and bool(_NEEDED.get(record.type, 0) & ~record.mode)
 
 
 def _tampered(name: str) -> Unavailable:

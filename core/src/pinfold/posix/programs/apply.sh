@@ -69,7 +69,11 @@ apply() {
         rm -f -- "./$1" && ln -sT -- "$extra" "./$1" || fail failed
       fi
       ;;
-    chmod) chmod "$extra" -- "$@" || fail failed ;;
+    chmod)
+      # What a swap could reach after this, its owner could change as well.
+      for name; do [ ! -L "./$name" ] || fail changed; done
+      chmod "$extra" -- "$@" || fail failed
+      ;;
     files | contents)
       command exec 6<. || fail failed
       stage=$stage/$extra

@@ -13,13 +13,15 @@ elif [ -f "./$name" ]; then
     inside "$(readlink /proc/self/fd/5)" || fail outside_workspace
     chmod "$3" /proc/self/fd/5 || fail failed
   else
-    # It can't be read, so it is held by a hard link, which follows none, out of the others' way.
+    # It can't be read, so it is held by a hard link, which follows none: out of the others' way, or
+    # beside it where that is another file system.
     room "$4"
-    ln -- "./$name" "$4" && [ ! -L "$4" ] && chmod "$3" "$4" || {
-      rm -f -- "$4"
-      fail failed
-    }
-    rm -f -- "$4"
+    spare=$4
+    ln -- "./$name" "$spare" 2>/dev/null || { spare=./${4##*/} && ln -- "./$name" "$spare"; } || fail failed
+    [ ! -L "$spare" ] && chmod "$3" "$spare"
+    went=$?
+    rm -f -- "$spare"
+    [ $went = 0 ] || fail failed
   fi
 elif [ -e "./$name" ]; then
   fail not_regular

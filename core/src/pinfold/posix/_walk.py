@@ -1,0 +1,122 @@
+"""A whole tree's records, none of them from anywhere else (FS-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import attrs
+
+from pinfold.posix._bulk import batched_names
+from pinfold.posix._call import Answer, Shell
+from pinfold.posix._layout import Place
+from pinfold.posix._probe import Tools
+from pinfold.posix._records import Record, from_find, from_stat, unreadable, within
+from pinfold.provider import FileType
+
+__all__ = ["walk"]
+
+#: How often a tree is listed by its paths: a directory that was changed a moment before is sound
+#: when it is looked at again.
+_TRIES: Final = 2
+
+
+async def walk(shell: Shell, tools: Tools, place: Place) -> tuple[int, list[Record], str]:
+    """List a whole tree.
+
+    Args:
+        shell: runs our programs.
+        tools: what the target has; `find` among them.
+        place: the top.
+
+    Returns:
+        The target's time when it began, in nanoseconds (0 where it has no clock); facts, with
+        names relative to the place; what could not be looked at, as the tools said it.
+
+    Raises:
+        ProgramFailed: the place can't be entered.
+        Unavailable: what came is no listing.
+        OutcomeUnknown, Lost, Unreachable: as `Shell.call`.
+    """
+    started, trouble = 0, ""
+    records: list[Record] = []
+    doubtful = [""]
+    for attempt in range(_TRIES):
+        answer = await shell.ask("paths", "scan", args=(*place.args, *_how(tools)))
+        clock, _, text = _text(answer).partition("\n")
+        time = (int(clock) if clock.isdigit() else 0) * (1 if tools.date_ns else 1_000_000_000)
+        started, trouble = started if attempt else time, answer.trouble
+        records, doubtful = _by_descriptors(text) if tools.find_printf else _by_paths(text)
+        if not doubtful:
+            break
+    for names in batched_names(doubtful):
+        inner = [arg for name in names for arg in (place.below(name) if name else place.args)]
+        answer = await shell.ask("paths", "walk", args=tuple(inner))
+        records += _entered(names, _text(answer))
+        trouble += answer.trouble
+    return started, records, trouble
+
+
+def _how(tools: Tools) -> tuple[str, str]:
+    return "1" if tools.find_printf else "", "+%s%N" if tools.date_ns else "+%s"
+
+
+def _by_descriptors(text: str) -> tuple[list[Record], list[str]]:
+    return list(within(from_find(text), deep=True)), []
+
+
+def _by_paths(text: str) -> tuple[list[Record], list[str]]:
+    """Return what is in sound directories, and those directories in them that are not."""
+    now, _, text = text.partition("\n")
+    found, text = from_stat(text)
+    sound = _sound(now, text)
+    records = [record for record in within(found, deep=True) if _above(record.name) in sound]
+    if "" not in sound:
+        return [], [""]
+    return records, [
+        record.name
+        for record in records
+        if record.type is FileType.DIRECTORY and record.name not in sound
+    ]
+
+
+def _text(answer: Answer) -> str:
+    return answer.said.decode("utf-8", "surrogateescape")
+
+
+def _sound(now: str, text: str) -> set[str]:
+    """Return the directories in which nothing was made, moved or removed while all was listed.
+
+    Args:
+        now: when it began.
+        text: `TIME NAME//` for each directory, in the end: its change time then, those in it first.
+
+    Those in it first, so that what was said of them was said of them: by the same path one comes to
+    another directory only when one above has changed.
+    """
+    sound: set[str] = set()
+    for line in reversed(text.split("//\n")[:-1]):
+        *stamp, path = line.split(" ", 3)
+        name = path.removeprefix(".").removeprefix("/")
+        if " ".join(stamp) < now and (not name or _above(name) in sound):
+            sound.add(name)
+    return sound
+
+
+def _above(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _entered(names: Sequence[str], said: str) -> Iterator[Record]:
+    """Read what `walk.sh` says: for each directory `NUMBER PATH//`, and the records in it."""
+    tops = {str(number): name for number, name in enumerate(names)}
+    while said:
+        where, _, said = said.partition("//\n")
+        number, _, path = where.partition(" ")
+        if number not in tops:
+            raise unreadable(f"{where!r} is no directory that was asked for")
+        found, said = from_stat(said)
+        within(found, deep=False)
+        prefix = "".join(f"{part}/" for part in (tops[number], path) if part)
+        for record in found:
+            yield attrs.evolve(record, name=prefix + record.name)
