@@ -1,6 +1,6 @@
 """SHA-256 of the programs; written by `_build.py --record`."""
 
 DIGESTS = {
-    "aarch64": "3eb5efd69b88a2cdb00fd62a1d3f2c52c2b366e2704e9642a43f6f83692ec224",
-    "x86_64": "d369ba111fcec877cddd1f6c5f4fcbe9aa7ea8e5c2775db24e214cf90366f707",
+    "aarch64": "f7e69631d15ab374e65cac929c5d289aaa97c76bf3e5d093f8080216c7115185",
+    "x86_64": "0a46c5a30cb2ebe8c9614e54ace9fac33266095fc871c5f9459f1446cff18eb5",
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from pinfold.errors import InvalidArgument
 from pinfold.provider._capabilities import Features
 from pinfold.provider._exec import ExecRequest, ExecResult, Sink
 from pinfold.provider._files import Files
@@ -33,6 +34,8 @@ __all__ = [
     "TerminalSize",
     "Terminals",
 ]
+
+_MOST_CELLS: Final = 65_535  # a terminal keeps its size in 16 bits
 
 
 @attrs.frozen(kw_only=True)
@@ -207,10 +210,21 @@ class Pausable(ABC):
 
 @attrs.frozen
 class TerminalSize:
-    """A terminal's size, in character cells."""
+    """A terminal's size, in character cells: 0 (not known) to 65,535.
+
+    Raises:
+        InvalidArgument: it is none that a terminal can have.
+    """
 
     rows: int = 24
     columns: int = 80
+
+    def __attrs_post_init__(self) -> None:
+        for name, cells in (("rows", self.rows), ("columns", self.columns)):
+            if type(cells) is not int or not 0 <= cells <= _MOST_CELLS:
+                raise InvalidArgument(
+                    f"a terminal's {name} are a number from 0 to {_MOST_CELLS}, not {cells!r}"
+                )
 
 
 class Terminal(ABC):

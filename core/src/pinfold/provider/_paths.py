@@ -16,6 +16,9 @@ __all__ = ["guest_path", "guest_text", "leads_out"]
 #: below it that are neither `.` nor `..`. To look at it part by part costs as much as a round trip.
 _PLAIN: Final = re.compile(rf"{WORKSPACE}(?:/(?!\.{{1,2}}(?:/|$))[ -.0-~]+)*")
 
+#: Far beyond what any target takes; to look at more costs time in which nothing else is done.
+_MOST_CHARACTERS: Final = 32_768
+
 
 def guest_path(
     path: PurePosixPath | str,
@@ -34,7 +37,8 @@ def guest_path(
         what: how to call it in an error.
 
     Raises:
-        InvalidArgument: relative, with `..`, with NUL, or text that stands for no bytes.
+        InvalidArgument: relative, with `..`, with NUL, absurdly long, or text that stands for no
+            bytes.
         OutsideWorkspace: elsewhere, look-alikes such as /workspacefoo included.
     """
     text = guest_text(path, roots, what=what)
@@ -51,6 +55,11 @@ def guest_text(
     if not isinstance(path, (str, PurePosixPath)):
         raise InvalidArgument(f"{what} is a path, not {type(path).__name__}")
     text = str(path)
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidArgument(
+            f"{what} is too long: {len(text)} characters, {text[:80]!r} and so on",
+            hint=f"no target takes one of more than {_MOST_CHARACTERS}, most take 4095 bytes",
+        )
     if _PLAIN.fullmatch(text):
         return text
     if "\0" in text:

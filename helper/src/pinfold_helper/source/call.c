@@ -5,6 +5,7 @@ static int call_read(unsigned root, const char *path, uint64_t offset, uint32_t 
                      struct buffer *out) {
     struct stat st;
     if (length > MAX_CALL || offset > INT64_MAX) return -EINVAL;
+    if (out->len > OVERFLOW / 2) return -EAGAIN; /* much is on its way: DOWNLOAD has credit */
     int fd = do_open(root, path, &st);
     if (fd < 0) return fd;
     size_t start = out->len;

@@ -1,6 +1,15 @@
 /* One name at a time. All return 0 or -errno. */
 #include "helper.h"
 
+/* Since the epoch, as i64: a file system's time may be one that this can't hold. */
+static uint64_t nanoseconds(struct timespec t) {
+    int64_t value;
+    if (__builtin_mul_overflow(t.tv_sec, 1000000000, &value) ||
+        __builtin_add_overflow(value, t.tv_nsec, &value))
+        value = t.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return (uint64_t)value;
+}
+
 void put_facts(struct buffer *b, const struct stat *st) {
     uint8_t type = S_ISREG(st->st_mode)   ? 1
                    : S_ISDIR(st->st_mode) ? 2
@@ -9,8 +18,8 @@ void put_facts(struct buffer *b, const struct stat *st) {
     put_u8(b, type);
     put_u32(b, st->st_mode & 07777);
     put_u64(b, (uint64_t)st->st_size);
-    put_u64(b, (uint64_t)(st->st_mtim.tv_sec * 1000000000LL + st->st_mtim.tv_nsec));
-    put_u64(b, (uint64_t)(st->st_ctim.tv_sec * 1000000000LL + st->st_ctim.tv_nsec));
+    put_u64(b, nanoseconds(st->st_mtim));
+    put_u64(b, nanoseconds(st->st_ctim));
     put_u64(b, st->st_ino);
     put_u64(b, st->st_dev);
 }

@@ -1,6 +1,7 @@
 /* All that is under way. A job is an OPEN that has not had its END, or a command whose background
  * processes still live. */
 #include "job.h"
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -72,6 +73,9 @@ void give_up_within(struct job *j, uint64_t ms) {
 
 void order(struct job *j, char what, uint32_t value) {
     struct order o = {.what = what, .value = value};
+    int waiting = 0;
+    /* Signals that a supervisor is slow to take leave room for what must not be lost. */
+    if (what == 's' && (ioctl(j->control, TIOCOUTQ, &waiting) || waiting > SIGNALS_BYTES)) return;
     if (j->control >= 0) send(j->control, &o, sizeof o, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -4,7 +4,10 @@
 
 #include "helper.h"
 
-enum { BACKUP_MS = 6000 }; /* after which a supervisor that does not report is done for */
+enum {
+    BACKUP_MS = 6000,           /* after which a supervisor that does not report is done for */
+    SIGNALS_BYTES = 64 << 10,   /* of the kernel's memory, for signals on their way to one */
+};
 
 struct output {
     int fd;

@@ -90,19 +90,22 @@ int add_root(const char *path) {
 bool is_root(unsigned root) { return root < root_count; }
 const char *root_path(unsigned root) { return roots[root].path; }
 
-/* A path of the protocol: relative, without "." , ".." or empty components. */
-static bool is_plain(const char *path) {
+/* A path of the protocol: relative, without "." , ".." or empty components. 0, or what is wrong. */
+static int check_path(const char *path) {
+    if (strnlen(path, PATH_MAX) == PATH_MAX) return -ENAMETOOLONG;
     for (const char *at = path; *at;) {
         size_t len = strcspn(at, "/");
         if (!len || (len == 1 && at[0] == '.') || (len == 2 && at[0] == '.' && at[1] == '.'))
-            return false;
+            return -EINVAL;
         at += len;
-        if (*at == '/' && !*++at) return false;
+        if (*at == '/' && !*++at) return -EINVAL;
     }
-    return true;
+    return 0;
 }
 
 int open_straight(int dir, const char *path, int flags) {
+    int wrong = check_path(path);
+    if (wrong) return wrong;
     if (!*path) path = ".";
     if (have_openat2) return openat2(dir, path, flags, BENEATH | NO_MAGICLINKS | NO_SYMLINKS);
     int at = dir;
@@ -300,7 +303,8 @@ static int slow_place(unsigned root, const char *path, bool follow, bool make, s
 }
 
 int open_at(unsigned root, const char *path, int flags) {
-    if (!is_root(root) || !is_plain(path)) return -EINVAL;
+    int wrong = is_root(root) ? check_path(path) : -EINVAL;
+    if (wrong) return wrong;
     if (have_openat2) {
         const char *name = *path ? path : ".";
         int fd = openat2(roots[root].fd, name, flags, BENEATH | NO_MAGICLINKS);
@@ -319,6 +323,7 @@ int open_at(unsigned root, const char *path, int flags) {
             error = -ELOOP;
         }
         place_close(&p);
+        if (error == -EAGAIN) return -EBUSY; /* another process has a lease on it */
         /* A link was put there in between: judge that one. With O_DIRECTORY it is ENOTDIR. */
         if (error != -ELOOP && error != -ENOTDIR) return error ? error : fd;
         if (error == -ENOTDIR && i) return error;
@@ -327,7 +332,8 @@ int open_at(unsigned root, const char *path, int flags) {
 }
 
 int place_at(unsigned root, const char *path, bool follow, bool make, struct place *out) {
-    if (!is_root(root) || !is_plain(path)) return -EINVAL;
+    int wrong = is_root(root) ? check_path(path) : -EINVAL;
+    if (wrong) return wrong;
     *out = (struct place){.dir = roots[root].fd};
     if (!*path) return 0;
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

@@ -3,6 +3,7 @@
 #include <time.h>
 
 enum { DIRECTORY = 1, FILE_NEW, LINK, GONE, FILE_KEPT, DONE };
+enum { MAX_JOURNAL = 1 << 30 };
 
 static const char MAGIC[9] = "pfj\0\0\0\0\1";
 
@@ -209,6 +210,7 @@ static int stage_all(struct worker *w, int staging, struct buffer *journal, uint
         int error = read_action(w, &one, &a);
         if (!error && a.what == FILE_NEW) error = stage(w, staging, &a, index++);
         if (error) return error;
+        if (journal->len + one.len > MAX_JOURNAL - 32) return -EFBIG; /* nobody would read it */
         put(journal, one.data, one.len);
     }
     *count -= 1;
@@ -252,7 +254,7 @@ static int read_journal(int staging, struct buffer *b) {
     int fd = open_straight(staging, "journal", O_RDONLY | O_NONBLOCK);
     if (fd < 0) return fd;
     int error = fstat(fd, &st) ? -errno : 0;
-    if (!error && (!S_ISREG(st.st_mode) || st.st_size < 40 || st.st_size > 1 << 30))
+    if (!error && (!S_ISREG(st.st_mode) || st.st_size < 40 || st.st_size > MAX_JOURNAL))
         error = -EBADMSG;
     if (!error) {
         reserve(b, (size_t)st.st_size);

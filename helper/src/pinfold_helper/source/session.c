@@ -19,7 +19,10 @@ void seal(size_t start) {
 void put_error(struct buffer *b, int error, const char *where) {
     put_u8(b, (uint8_t)code_of(error));
     put_u32(b, (uint32_t)error);
-    put_str(b, where);
+    size_t len = strnlen(where, PATH_MAX); /* an END has to fit what its worker can say at once */
+    put_u32(b, (uint32_t)len + 1);
+    put(b, where, len);
+    put_u8(b, 0);
 }
 
 bool is_full(void) { return session.out.len >= WINDOW; }

@@ -156,10 +156,16 @@ static void reap(struct supervisor *s) {
     s->alone = pid < 0 && errno == ECHILD;
 }
 
+/* Once the leader is reaped its number is the group's only while a child of ours is in it. */
+static bool has_group(const struct supervisor *s) {
+    siginfo_t child;
+    return !s->ended || !waitid(P_PGID, (id_t)s->leader, &child, WEXITED | WNOHANG | WNOWAIT);
+}
+
 static void end_tree(struct supervisor *s, uint32_t grace_ms) {
     if (grace_ms && !s->kill_at) {
-        if (!have_proc) kill(-s->leader, SIGTERM), kill(-s->leader, SIGCONT);
-        else signal_descendants(getpid(), SIGTERM, NULL, 0);
+        if (have_proc) signal_descendants(getpid(), SIGTERM, NULL, 0);
+        else if (has_group(s)) kill(-s->leader, SIGTERM), kill(-s->leader, SIGCONT);
     }
     uint64_t at = now_us() + grace_ms * (uint64_t)1000;
     if (!s->kill_at || at < s->kill_at) s->kill_at = at;
@@ -168,7 +174,7 @@ static void end_tree(struct supervisor *s, uint32_t grace_ms) {
 }
 
 static void kill_tree(struct supervisor *s) {
-    if (!s->ended) kill(-s->leader, SIGKILL);
+    if (has_group(s)) kill(-s->leader, SIGKILL);
     if (have_proc) kill_descendants(getpid(), NULL, 0);
 }
 

@@ -3,7 +3,7 @@
 #include "helper.h"
 #include <time.h>
 
-enum { HELD_BACK = 4 << 20, CHUNK = 256 << 10, DEEPEST = 64 };
+enum { HELD_BACK = 4 << 20, CHUNK = 256 << 10, DEEPEST = 64, LEASE_MS = 5000 };
 
 struct listing { /* of a directory, without the 2 kB reads of readdir */
     int fd;
@@ -115,6 +115,7 @@ int work_scan(struct worker *w, unsigned root, const char *top, const char *leav
         while ((name = next_name(l))) {
             struct stat st;
             if (*leave && !strncmp(name, leave, strlen(leave))) continue;
+            if (strlen(name) > NAME_MAX) return -ENAMETOOLONG; /* FUSE has longer ones */
             strcpy(child + len, name);
             int error = put_record(&b, l->fd, name, child, &st);
             if (error == -ENOENT || error == -EINVAL) continue;
@@ -208,6 +209,21 @@ static int fetch_one(struct worker *w, int fd, bool contents, struct buffer *b) 
     return 0;
 }
 
+/* Where a lease is held by another process it's asked to let go, and gets some time to do it. */
+static int open_file(int base, const char *name) {
+    for (int i = 0; i < LEASE_MS; i += 10, poll(NULL, 0, 10)) {
+        int fd = open_own(base, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+        if (fd != -EAGAIN) return fd;
+    }
+    return -EBUSY;
+}
+
+/* There is no regular file of that name; any other error says nothing about that. */
+static bool is_missing(int error) {
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ENXIO ||
+           error == -ENODEV;
+}
+
 int work_fetch(struct worker *w, unsigned root, const char *top, bool contents) {
     struct buffer b = {0};
     char *name;
@@ -215,9 +231,9 @@ int work_fetch(struct worker *w, unsigned root, const char *top, bool contents) 
     if (base < 0) return base;
     while ((more = next_str(w, &name)) > 0) {
         struct stat st;
-        int error = 0, fd = open_own(base, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+        int error = 0, fd = open_file(base, name);
         w->where = name;
-        if (fd == -EACCES || fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) return fd;
+        if (fd < 0 && !is_missing(fd)) return fd;
         if (fd >= 0 && (fstat(fd, &st) || !S_ISREG(st.st_mode))) close(fd), fd = -ENXIO;
         if (fd < 0) put_u8(&b, 2);
         else error = fetch_one(w, fd, contents, &b), close(fd);

@@ -33,6 +33,7 @@ from pinfold.posix._resident._files import (
     pieces,
     records,
     stat_of,
+    unless_full,
 )
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
@@ -77,10 +78,13 @@ class ResidentFiles(SingleFiles):
     async def _read_one(self, session: Session, one: _Waiting, size: int) -> bytes | PinfoldError:
         try:
             with errors(one.path, "read"):
-                cursor = await one.finish(session, mutates=False)
-                cursor.u64()
-                data = cursor.rest()
-            return data if len(data) < size else await self.read(one.path)
+                cursor = await unless_full(one.finish(session, mutates=False))
+                if cursor is not None:
+                    cursor.u64()
+                    data = cursor.rest()
+                    if len(data) < size:
+                        return data
+            return await self.read(one.path)
         except PinfoldError as exc:
             return exc
 
@@ -192,8 +196,8 @@ class ResidentFiles(SingleFiles):
 
     async def _read_ahead(self, session: Session, one: _Waiting) -> AsyncIterator[bytes]:
         with errors(one.path, "read"):
-            cursor = await one.finish(session, mutates=False)
-            size, data = cursor.u64(), cursor.rest()
+            cursor = await unless_full(one.finish(session, mutates=False))
+            size, data = (cursor.u64(), cursor.rest()) if cursor is not None else (1, b"")
         if len(data) < size:  # it has grown meanwhile
             async with aclosing(self._download(one.path, 0, 1 << 62)) as chunks:
                 async for chunk in chunks:

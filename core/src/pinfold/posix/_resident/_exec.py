@@ -12,7 +12,7 @@ from typing import Final
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from pinfold.errors import OutcomeUnknown, PinfoldError, Unavailable
+from pinfold.errors import OutcomeUnknown, PinfoldError, TooLarge, Unavailable
 from pinfold.posix._guest import COOKIE, ExecutingGuest, SupervisedProcess, TerminalGuest
 from pinfold.posix._resident._places import Places
 from pinfold.posix._resident._session import Session
@@ -39,6 +39,7 @@ _ARGUMENTS: Final = Struct("<BQQIHH")
 _SINK_BYTES: Final = 65536
 _NO_SIZE: Final = TerminalSize()
 _TIMED_OUT: Final = 124
+_E2BIG: Final = 7
 _NAMES: Final[tuple[OutputStream, OutputStream]] = ("stdout", "stderr")
 _LIMITS: Final[tuple[LimitMet | None, ...]] = (
     None,
@@ -106,6 +107,11 @@ async def _ending(stream: Stream, cwd: PurePosixPath) -> _Ending:
                 "the target can't start another process",
                 hint="a limit on processes, descriptors or memory may be reached",
                 details={"errno": exc.errno},
+            ) from None
+        if exc.errno == _E2BIG:
+            raise TooLarge(
+                "the target does not take that many, or so long, arguments and variables",
+                hint="pass what is large in a file, or as stdin",
             ) from None
         raise error_of(exc, cwd, "use as cwd") from None
     except Malformed as exc:

@@ -54,6 +54,7 @@ __all__ = [
     "pieces",
     "records",
     "stat_of",
+    "unless_full",
 ]
 
 #: How names of ours in the workspace begin, while something is written; hidden from listings.
@@ -63,6 +64,7 @@ TYPES: Final = (FileType.FILE, FileType.DIRECTORY, FileType.SYMLINK, FileType.OT
 _KEEP: Final = 0xFFFFFFFF
 _EXDEV_AS: Final = 95  # EOPNOTSUPP: what the helper makes of a rename between file systems
 _EINVAL: Final = 22
+_EAGAIN: Final = 11
 _ABANDON_SECONDS: Final = 4.5
 
 Current = Callable[[], Awaitable[tuple[Session, Places]]]
@@ -154,18 +156,19 @@ class SingleFiles(Files):
         head = encoded + min(offset, 1 << 62).to_bytes(8, "little")
         with errors(pure, "read"):
             first = min(wanted, MAX_CALL)
-            cursor = await session.call(Call.READ, head + first.to_bytes(4, "little"))
-            size, data = cursor.u64(), cursor.rest()
+            cursor = await unless_full(session.call(Call.READ, head + first.to_bytes(4, "little")))
+            size, data = (cursor.u64(), cursor.rest()) if cursor is not None else (0, b"")
         if len(data) > first:
             raise Unavailable("the helper broke its protocol: more than was asked for")
-        if len(data) < first or len(data) == wanted or offset + len(data) >= size:
-            if len(data) > limit:
+        if cursor is not None:
+            if len(data) < first or len(data) == wanted or offset + len(data) >= size:
+                if len(data) > limit:
+                    raise _too_large(path, limit)
+                return data
+            if length is None and size - offset > limit:
                 raise _too_large(path, limit)
-            return data
-        if length is None and size - offset > limit:
-            raise _too_large(path, limit)
         parts = bytearray()
-        async with aclosing(self._download(path, offset, wanted)) as chunks:
+        async with aclosing(self._download(path, min(offset, 1 << 62), wanted)) as chunks:
             async for chunk in chunks:
                 parts += chunk
         if len(parts) > limit:
@@ -346,6 +349,19 @@ async def _finish(stream: Stream) -> Cursor:
         return await stream.finish()
     except PinfoldError as exc:
         raise stream.fate(exc) from exc
+
+
+async def unless_full(reply: Awaitable[Cursor]) -> Cursor | None:
+    """Return what a READ has come to; None if the helper holds too many replies already.
+
+    It is then to be read as a stream, which waits until there is room.
+    """
+    try:
+        return await reply
+    except Refused as exc:
+        if exc.errno != _EAGAIN:
+            raise
+        return None
 
 
 @asynccontextmanager

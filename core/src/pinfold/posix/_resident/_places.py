@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from pinfold.errors import OutsideWorkspace
+from pinfold.errors import InvalidArgument, OutsideWorkspace
 from pinfold.posix._resident._wire import text
 from pinfold.provider import guest_path
 from pinfold.spec import WORKSPACE
@@ -16,6 +16,8 @@ __all__ = ["Places"]
 
 #: What stands before the text of an encoded path: the root's number, and the text's length.
 _PATH_HEAD: Final = 5
+#: Beyond this (PATH_MAX of Linux) no target takes a path; in bytes the target itself judges it.
+_PATH_CHARACTERS: Final = 4095
 
 
 class Places:
@@ -62,7 +64,7 @@ class Places:
         """Encode a path of the target's, as a guest is given it.
 
         Raises:
-            OutsideWorkspace: it is in no root.
+            InvalidArgument, OutsideWorkspace: it is too long, or in no root.
         """
         return _below(str(place), self._by_place)[0]
 
@@ -73,6 +75,11 @@ class Places:
 
 
 def _below(path: str, roots: Sequence[tuple[str, bytes]]) -> tuple[bytes, bool]:
+    if len(path) > _PATH_CHARACTERS:
+        raise InvalidArgument(
+            f"the path {path[:80]!r}… is too long: {len(path)} characters",
+            hint=f"a path has at most {_PATH_CHARACTERS}",
+        )
     for name, prefix in roots:
         if path == name:
             return prefix + text(""), True

@@ -13,13 +13,14 @@ from typing import Final
 
 import anyio
 
-from pinfold.errors import Effect, Lost, PinfoldError, Unavailable, Unreachable
+from pinfold.errors import Effect, Lost, PinfoldError, TooLarge, Unavailable, Unreachable
 from pinfold.posix._resident._link import Connector, Link
 from pinfold.posix._resident._stream import Stream, Waiter, results, unknown
 from pinfold.posix._resident._wire import (
     ACK_EVERY,
     GREETING_BYTES,
     MAX_OUT,
+    MAX_PAYLOAD,
     UNLIMITED,
     WELCOME_BYTES,
     WINDOW,
@@ -141,8 +142,13 @@ class Session:
         return await self.finish_call(number, pending, mutates=mutates)
 
     def begin_call(self, operation: Call, arguments: bytes) -> tuple[int, _Pending]:
-        """Put a short operation on its way; `finish_call` is to follow."""
-        self._check()
+        """Put a short operation on its way; `finish_call` is to follow.
+
+        Raises:
+            TooLarge: no frame can carry it; nothing was sent.
+            Unavailable: the helper is gone; nothing was sent.
+        """
+        self._check(1 + len(arguments))
         number = self._next_number()
         pending = self._pending[number] = _Pending(self.end)
         self.put(frame_head(To.CALL, number, 1 + len(arguments)) + bytes((operation,)) + arguments)
@@ -170,9 +176,10 @@ class Session:
         """Put a long operation on its way; nothing is sent before the stream is waited for.
 
         Raises:
+            TooLarge: no frame can carry it; nothing was sent.
             Unavailable: the helper is gone; nothing was sent.
         """
-        self._check()
+        self._check(9 + len(arguments))
         number = self._next_number()
         head = frame_head(To.OPEN, number, 9 + len(arguments))
         stream = self._streams[number] = Stream(self, number, credit, second_credit)
@@ -225,9 +232,16 @@ class Session:
             if self._numbers not in self._streams and self._numbers not in self._pending:
                 return self._numbers
 
-    def _check(self) -> None:
+    def _check(self, size: int) -> None:
+        """Make sure that a frame with so large a payload may be sent."""
         if self.failure is not None:
             raise Unreachable(str(self.failure), effect=Effect.NONE)
+        if size > MAX_PAYLOAD:  # the helper would take us for an enemy, and end everything
+            raise TooLarge(
+                f"a request has at most {MAX_PAYLOAD} bytes, not {size}: its texts are too long, "
+                "or too many",
+                hint="pass what is large in a file, or as stdin",
+            )
 
     # --- out ------------------------------------------------------------
 

@@ -28,6 +28,8 @@ from pinfold.posix._resident._wire import Code
 
 __all__ = ["error_of"]
 
+_EBUSY: Final = 16
+_ENAMETOOLONG: Final = 36
 _ELOOP: Final = 40
 
 _KINDS: Final[dict[Code, tuple[type[PinfoldError], str, str]]] = {
@@ -80,6 +82,17 @@ def error_of(refused: Refused, path: PurePosixPath | str, doing: str) -> Pinfold
         return NotFound(
             f"can't {doing} {str(path)!r}: its links lead in a circle",
             hint="remove the link",
+            details=details,
+        )
+    if refused.errno == _ENAMETOOLONG:
+        return InvalidArgument(
+            f"can't {doing} {str(path)[:80]!r}: a name in it, or all of it, is too long",
+            hint="on most file systems a name has at most 255 bytes, a path or a link 4095",
+        )
+    if refused.errno == _EBUSY:
+        return Conflict(
+            f"can't {doing} {str(path)!r}: another process has a lease on it, or it is a mount",
+            hint="end that process, or wait for it",
             details=details,
         )
     if refused.code not in _KINDS:

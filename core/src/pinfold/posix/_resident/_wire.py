@@ -18,6 +18,7 @@ __all__ = [
     "MAGIC",
     "MAX_CALL",
     "MAX_OUT",
+    "MAX_PAYLOAD",
     "TERMINAL",
     "UNLIMITED",
     "WELCOME_BYTES",
@@ -43,7 +44,10 @@ __all__ = [
 
 MAGIC: Final = b"pinfold1"
 VERSION: Final = 1
+#: Bytes of a frame behind its length: type, id and payload.
 MAX_FRAME: Final = 2 << 20
+#: Of them what the payload may have.
+MAX_PAYLOAD: Final = MAX_FRAME - 5
 MAX_CALL: Final = 1 << 20
 MAX_OUT: Final = 256 << 10
 IN_CREDIT: Final = 1 << 20
