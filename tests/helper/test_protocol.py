@@ -191,3 +191,50 @@ def test_a_time_that_nanoseconds_can_not_hold_is_the_nearest(helper, root, secon
     assert code == 0
     told = int.from_bytes(rest[13:21], "little", signed=True)
     assert told == max(-(2**63), min(2**63 - 1, held))
+
+
+def test_kill_ends_whatever_was_opened(helper, root) -> None:
+    """With nothing done, or as the page says; the id is free again, and so is the helper."""
+    (root / "large").write_bytes(bytes(8 * MIB))
+    (root / "old").write_text("old")
+    cases = {
+        raw.EXEC: (raw.command([b"sleep", b"300"]), b"", 0),
+        raw.UPLOAD: (path(b"old") + u32(raw.KEEP), b"new", 13),
+        raw.DOWNLOAD: (path(b"large") + u64(0) + u64(1 << 40), b"", 0),
+        raw.FETCH: (path() + b"\1", text(b"large"), 13),
+        raw.RESTORE: (path() + text(b".s"), b"\4" + text(b"old"), 13),
+    }
+    for operation, (arguments, data, expected) in cases.items():
+        helper.send(opened(5, operation, arguments, credit=MIB))
+        if data:
+            helper.send(frame(raw.DATA, 5, data))
+        helper.send(frame(raw.KILL, 5, u32(0)))
+        code, rest, _ = helper.end(5)
+        assert code == expected, operation
+        if expected:
+            assert refusal(rest)[0] == errno.ECANCELED
+    helper.send(opened(5, raw.RECOVER, path() + text(b".s")))
+    code, rest, _ = helper.end(5)
+    assert code == 0
+    assert rest in (b"\0", b"\1")  # it had begun, or not yet
+    assert (root / "old").read_text() == "old"
+    assert {each.name for each in root.iterdir()} == {"large", "old"}
+
+
+def test_a_restore_whose_input_ends_early_is_undone(helper, root) -> None:
+    (root / "old").write_text("old")
+    helper.send(opened(5, raw.RESTORE, path() + text(b".s")))
+    helper.send(frame(raw.DATA, 5, b"\4" + text(b"old")), frame(raw.EOF, 5))
+    code, rest, _ = helper.end(5)
+    assert (code, refusal(rest)[0]) == (13, errno.ECANCELED)
+    assert [each.name for each in root.iterdir()] == ["old"]
+
+
+def test_jobs_answers_when_all_have_ended(helper, root) -> None:
+    for number in range(3):
+        helper.send(opened(number, raw.EXEC, raw.command([b"sh", b"-c", b"sleep 300 & exit 0"])))
+    for _ in range(3):
+        kind, _, payload = helper.receive()
+        assert (kind, payload[:1], payload[5:6]) == (raw.END, b"\0", b"\1")  # background
+    assert helper.call(raw.JOBS, b"\0") == (0, u32(3))
+    assert helper.call(raw.JOBS, b"\1") == (0, u32(0))
