@@ -12,10 +12,12 @@ from pinfold_conformance.mutants import mutants
 from tests.conformance.lanes import KNOWN, held_to
 
 LANES = [name for name in lane_names() if not name.startswith("docker")]
+#: The POSIX layer with nothing but its one primitive: no provider ships it, all stand on it.
+FLOOR = pytest.param("tests.core.posix.lane:lane", id="busybox-root")
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", LANES)
+@pytest.mark.parametrize("name", [*LANES, FLOOR])
 def test_a_lane_keeps_the_contract(name):
     held_to(name, "ci" if name == "bashkit" else "remote")
 
@@ -39,6 +41,13 @@ def test_a_known_failure_shows_from_its_profile_on_and_not_below(cli, entry, pro
 @pytest.mark.parametrize("name", LANES)
 def test_a_lane_keeps_the_contract_in_the_large_profiles(name, profile):
     held_to(name, profile)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [FLOOR])
+def test_the_floor_keeps_the_contract_in_the_ci_profile(name):
+    held_to(name, "ci")
 
 
 EXEC_BUGS = [

@@ -1,9 +1,13 @@
 """The register of ephemeral sandboxes (LC-9)."""
 
+import errno
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +161,33 @@ def test_only_the_user_may_look(register, folder):
     """Refs hold no secret, and are nobody else's business."""
     register.claim("sbx_1").release()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("kind", ["a file in the way", "a file where the folder should be"])
+def test_a_folder_that_cannot_be_made_is_told(tmp_path, kind):
+    """Bad input: what, where, and what to do; no raw OSError."""
+    if kind == "a file in the way":
+        (tmp_path / "data").write_text("in the way")
+        folder = tmp_path / "data" / "ephemeral"
+    else:
+        folder = tmp_path / "ephemeral"
+        folder.write_text("in the way")
+    register = Register(folder)
+    for ask in (lambda: register.store, lambda: register.claim("sbx_a")):
+        with pytest.raises(Unavailable, match=re.escape(str(folder))) as caught:
+            ask()
+        assert "XDG_DATA_HOME" in (caught.value.hint or "")
+        assert not caught.value.retryable
+
+
+def test_what_cannot_be_entered_is_told_before_anything_exists(tmp_path, monkeypatch):
+    """LC-9: a full disk at the record of an instance."""
+    register = Register(tmp_path / "ephemeral")
+    with register.claim("sbx_a") as claim:
+
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(Path, "write_text", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            claim.add(InstanceRef(provider="test", id="one"))

@@ -41,6 +41,7 @@ class Claim:
 
     def __init__(self, folder: Path, sandbox: str, lock: int) -> None:
         self.sandbox = sandbox
+        self._folder = folder
         self._record = folder / f"{sandbox}.json"
         self._lock_path = folder / f"{sandbox}.lock"
         self._lock: int | None = lock
@@ -53,14 +54,19 @@ class Claim:
         self.close()
 
     def add(self, ref: InstanceRef) -> None:
-        """Enter an instance; to be called before it exists."""
+        """Enter an instance; to be called before it exists.
+
+        Raises:
+            Unavailable: it can't be written.
+        """
         self.refs = (*self.refs, ref)
         record = {
             "version": _VERSION,
             "sandbox": self.sandbox,
             "refs": [to_json(known) for known in self.refs],
         }
-        _write(self._record, record)
+        with _told(self._folder):
+            _write(self._record, record)
 
     def release(self) -> None:
         """Strike the sandbox out, once nothing of it is left; idempotent."""
@@ -92,29 +98,37 @@ class Register:
 
     @property
     def store(self) -> str:
-        """The uuid that instances carry as their owner's `store`; made at first use."""
+        """The uuid that instances carry as their owner's `store`; made at first use.
+
+        Raises:
+            Unavailable: the folder can't be made, read or written.
+        """
         path = self.folder / "register.json"
         while True:
-            with contextlib.suppress(FileNotFoundError):
-                return str(_read(path)["store"])
-            self._make_folder()
-            with contextlib.suppress(FileExistsError):
-                _write(path, {"version": _VERSION, "store": str(uuid.uuid4())}, exclusive=True)
+            with _told(self.folder):
+                with contextlib.suppress(FileNotFoundError):
+                    return str(_read(path)["store"])
+                self._make_folder()
+                with contextlib.suppress(FileExistsError):
+                    record = {"version": _VERSION, "store": str(uuid.uuid4())}
+                    _write(path, record, exclusive=True)
 
     def claim(self, sandbox: str) -> Claim:
         """Enter a sandbox, before anything of it exists.
 
         Raises:
             Locked: it is entered already, and its controller lives.
+            Unavailable: the folder can't be made, or nothing can be written to it.
         """
         if not sandbox or "/" in sandbox or sandbox.startswith("."):
             raise InvalidArgument(f"{sandbox!r} is no sandbox id")
-        self._make_folder()
         path = self.folder / f"{sandbox}.lock"
-        while (lock := _new_lock(path) or _lock(path)) is None:
-            if path.exists():
-                raise Locked(f"{sandbox} is held by another controller")
-        return Claim(self.folder, sandbox, lock)
+        with _told(self.folder):
+            self._make_folder()
+            while (lock := _new_lock(path) or _lock(path)) is None:
+                if path.exists():
+                    raise Locked(f"{sandbox} is held by another controller")
+            return Claim(self.folder, sandbox, lock)
 
     def abandoned(self) -> Iterator[Claim]:
         """Yield, locked, each sandbox whose controller is gone; release it once it is ended."""
@@ -136,6 +150,20 @@ class Register:
 
     def _make_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Say what can't be written, and where: nothing may exist that isn't entered (LC-9)."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(
+            f"sandboxes can't be entered in {folder}: {error.strerror}",
+            hint="make that folder writable, or set XDG_DATA_HOME to one that is",
+            details={"folder": str(folder)},
+            retryable=False,
+        ) from error
 
 
 def _new_lock(path: Path) -> int | None:

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
 import attrs
 
-from pinfold.errors import Unavailable
+from pinfold.errors import SpecInvalid, Unavailable
+from pinfold.faults import Fault, pointer
 from pinfold.spec import ResolvedSpec, from_json, thaw
 
 __all__ = ["HostOptions", "Rlimits", "options_of"]
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+#: How variables of pinfold's own begin (EX-12).
+_OURS: Final = "PINFOLD_"
+_MOST: Final = 2**62
+
+
+def _refuse(place: str, code: str, message: str, allowed: str) -> NoReturn:
+    raise SpecInvalid([Fault(pointer=place, code=code, message=message, allowed=(allowed,))])
+
+
+def _positive(_: Any, field: attrs.Attribute[Any], value: int | None) -> None:
+    if value is not None and not 1 <= value <= _MOST:
+        allowed = f"1 to {_MOST}, or null for the user's own limit"
+        _refuse(pointer(field.name), "out_of_range", "the number is out of range", allowed)
+
+
+def _names(_: Any, field: attrs.Attribute[Any], value: Sequence[str]) -> None:
+    for index, name in enumerate(value):
+        place = pointer(field.name, str(index))
+        if not _NAME.fullmatch(name):
+            allowed = "letters, digits and _, not a digit first"
+            _refuse(place, "bad_format", f"{name!r} is not the name of a variable", allowed)
+        if name.startswith(_OURS):
+            _refuse(place, "not_allowed", f"{name} is pinfold's own to set", "other names")
 
 
 @attrs.frozen(kw_only=True)
@@ -22,11 +52,11 @@ class Rlimits:
         processes: processes and threads of the user.
     """
 
-    cpu_seconds: int | None = None
-    address_space_bytes: int | None = None
-    file_bytes: int | None = None
-    open_files: int | None = None
-    processes: int | None = None
+    cpu_seconds: int | None = attrs.field(default=None, validator=_positive)
+    address_space_bytes: int | None = attrs.field(default=None, validator=_positive)
+    file_bytes: int | None = attrs.field(default=None, validator=_positive)
+    open_files: int | None = attrs.field(default=None, validator=_positive)
+    processes: int | None = attrs.field(default=None, validator=_positive)
 
     def by_resource(self) -> dict[str, tuple[int, int]]:
         """Return the soft and hard limits by their names in the resource module."""
@@ -75,7 +105,7 @@ class HostOptions:
     """
 
     rlimits: Rlimits = Rlimits()
-    pass_env: tuple[str, ...] = ()
+    pass_env: tuple[str, ...] = attrs.field(default=(), validator=_names)
 
 
 def options_of(spec: ResolvedSpec) -> HostOptions:
