@@ -59,9 +59,11 @@ def command(argv: Sequence[bytes], *, grace_ms: int = 0, timeout_ms: int = 0) ->
 class Helper:
     """A helper that is talked to over its stdin and stdout; its root 0 is `root`."""
 
-    def __init__(self, folder: Path, root: Path, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, root: Path, prefix: Sequence[str] = (), *, program: Path = PROGRAM
+    ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, PROGRAM, "serve", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*prefix, program, "serve", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         greeting = self.read(80)
         assert greeting[:12] == b"pinfold1" + u32(1)

@@ -11,7 +11,7 @@ from pinfold.posix._resident import Resident
 from pinfold.posix._resident import _session as session_module
 from pinfold_helper import _build
 from tests.core.resident.conftest import CuttingGuest, end_marked, is_alive, new_mark, until
-from tests.helper.test_sanitized import compiler
+from tests.helper.conftest import compiler
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,9 @@
 """docs/helper.md from the other side: what a controller that keeps to it gets, and one that doesn't."""
 
 import errno
+import hashlib
 import os
+import random
 import signal
 import sys
 import time
@@ -27,8 +29,9 @@ def root(tmp_path) -> Path:
 
 
 @pytest.fixture
-def helper(root) -> Iterator[Helper]:
-    with Helper(root.parent / "t", root) as one:
+def helper(root, sanitized_program) -> Iterator[Helper]:
+    """With sanitizers: to go on is to say that they have found nothing."""
+    with Helper(root.parent / "t", root, program=sanitized_program) as one:
         yield one
 
 
@@ -238,3 +241,70 @@ def test_jobs_answers_when_all_have_ended(helper, root) -> None:
         assert (kind, payload[:1], payload[5:6]) == (raw.END, b"\0", b"\1")  # background
     assert helper.call(raw.JOBS, b"\0") == (0, u32(3))
     assert helper.call(raw.JOBS, b"\1") == (0, u32(0))
+
+
+ACTIONS = (
+    b"\1" + text(b"d") + u32(0o755) + u64(5),
+    b"\2" + text(b"d/f") + u32(0o644) + u64(5) + u64(3) + hashlib.sha256(b"abc").digest() + b"abc",
+    b"\3" + text(b"d/l") + text(b"f"),
+    b"\4" + text(b"old"),
+    b"\5" + text(b"kept") + u32(0o600) + u64(5),
+    b"\6",
+)
+
+
+def spoiled(draw: random.Random, good: bytes) -> bytes:
+    """A message in which something is not as it was: cut, doubled, a number or a byte another."""
+    data = bytearray(good)
+    for _ in range(draw.choice((1, 1, 2, 5))):
+        at = draw.randrange(len(data) + 1)
+        what = draw.randrange(5)
+        if what == 0:
+            del data[at:]
+        elif what == 1:
+            data[at:at] = data[at : at + draw.randrange(1, 40)]
+        elif what == 2:
+            data[at : at + 4] = u32(draw.choice((0, 1, 4096, 8193, 1 << 31, 0xFFFFFFFF)))
+        elif what == 3:
+            data[at : at + 8] = u64(draw.choice((0, 1 << 31, 1 << 63, (1 << 64) - 1)))
+        else:
+            data[at : at + 1] = bytes((draw.randrange(256),))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whatever_a_worker_is_sent_nothing_leads_out_and_all_stands_or_is_recovered(
+    helper, root, seed
+) -> None:
+    """Names and actions come to it as a stream of their own, behind the parser of frames."""
+    draw = random.Random(seed)  # noqa: S311
+    outside = root.parent / "outside"
+    taken = 0
+    for number in range(300):
+        for name in ("old", "kept"):
+            (root / name).write_text(name)
+        if draw.random() < 0.5:
+            actions = list(ACTIONS)
+            if draw.random() < 0.3:
+                actions.insert(draw.randrange(6), b"\4" + text(b"../outside/secret"))
+            data = b"".join(actions)
+            helper.send(opened(number, raw.RESTORE, path() + text(b".s")))
+        else:
+            names = (b"old", b"none", b"../outside/secret", b"d", b"", b"kept")
+            data = b"".join(text(draw.choice(names)) for _ in range(5))
+            helper.send(opened(number, raw.FETCH, path() + b"\1"))
+        data = spoiled(draw, data) if draw.random() < 0.9 else data
+        if data:
+            helper.send(frame(raw.DATA, number, data))
+        helper.send(frame(raw.EOF, number))
+        first, _, output = helper.end(number)
+        taken += first == 0
+        assert b"OUTSIDE" not in output
+        assert [each.name for each in outside.iterdir()] == ["secret"]
+        helper.send(opened(number, raw.RECOVER, path() + text(b".s")))
+        code, _, _ = helper.end(number)
+        assert code in (0, first)  # a journal in force that asks for what can't be is said to
+        helper.send(opened(number, raw.REMOVE_TREE, path(b".s")))
+        helper.end(number)
+    assert 5 < taken < 295
+    assert helper.call(raw.PING) == (0, b"")

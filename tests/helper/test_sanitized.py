@@ -2,7 +2,6 @@
 
 import secrets
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -15,28 +14,15 @@ import pinfold_helper
 from pinfold.errors import NotFound, OutsideWorkspace
 from pinfold.posix._resident import Resident
 from pinfold.provider import RestorePlan, TerminalSize
-from pinfold_helper import _build
 from tests.core.resident.conftest import CuttingGuest, end_marked, new_mark
 
 pytestmark = pytest.mark.anyio
 
 
-def compiler() -> str:
-    found = shutil.which("clang") or shutil.which("gcc")
-    if found is None:
-        pytest.skip("neither clang nor gcc is installed: make system")
-    return found
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory) -> bytes:
-    program: Path = tmp_path_factory.mktemp("sanitized") / "helper"
-    sources = sorted((Path(_build.HERE) / "source").glob("*.c"))
-    flags = "-std=c11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"
-    subprocess.run(
-        [compiler(), *flags, "-fno-sanitize-recover=all", *sources, "-o", program], check=True
-    )
-    return program.read_bytes()
+@pytest.fixture
+def sanitized(sanitized_program) -> bytes:
+    program: bytes = sanitized_program.read_bytes()
+    return program
 
 
 @pytest.fixture(scope="module")

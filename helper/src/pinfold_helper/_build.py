@@ -80,8 +80,10 @@ def build(*, record: bool = False, check: bool = True) -> dict[str, str]:
         (HERE / "programs").mkdir(exist_ok=True)
         for machine in MACHINES:
             target = HERE / "programs" / machine
-            target.write_bytes((Path(folder) / machine).read_bytes())
-            target.chmod(0o755)
+            fresh = target.with_name(f"{machine}.new")  # the one that is there may be running
+            fresh.write_bytes((Path(folder) / machine).read_bytes())
+            fresh.chmod(0o755)
+            fresh.replace(target)
     return digests
 
 

@@ -5,6 +5,7 @@ One row for each line of the issue's "Bad input"; what is withheld is withheld b
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +20,7 @@ import pinfold_helper
 from pinfold.errors import Effect, NoSpace, Unavailable
 from pinfold.posix import Equipment, equip
 from pinfold.posix._resident import NoHelper, Resident
-from pinfold.provider import ExecRequest, ExecResult, InstanceRef, TerminalSize
+from pinfold.provider import ExecRequest, ExecResult, InstanceRef, RestorePlan, TerminalSize
 from pinfold.spec import TreeKill
 from pinfold_helper import _digests
 from tests.core.posix.conftest import LocalInstance
@@ -69,6 +70,7 @@ ROWS = (
     Row("no /proc", "umount -l /proc", True, "/proc: a timeout ends the command's group only"),
     Row("no openat2", old("openat2"), True, "openat2: paths are opened component by component"),
     Row("killed at openat2", old("openat2=kill"), False, "the target does not let it run"),
+    Row("killed at close_range", old("close_range=kill"), False, "the target does not let it run"),
     Row("few descriptors", "ulimit -n 64", True, ""),
     Row("very few descriptors", "ulimit -n 22", True, ""),
 )
@@ -114,6 +116,86 @@ async def test_a_required_helper_is_refused_with_the_reason(tmp_path, row) -> No
         async with equipped(tmp_path, row.script, helper="required"):
             pass
     assert "auto" in caught.value.hint
+
+
+NEW = ("openat2", "close_range", "pidfd_open", "faccessat2", "fchmodat2")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NEW,
+        [f"{name}=eperm" for name in NEW],
+        # It asks for the first two at its start: who is killed for them has the shell path.
+        [f"{name}=kill" for name in NEW[2:]],
+    ],
+    ids=["ENOSYS", "EPERM", "killed"],
+)
+async def test_no_operation_needs_what_a_filter_withholds(tmp_path, names) -> None:
+    """A filter that knows no new calls answers as it likes, or kills: whatever is done, it is done."""
+    async with equipped(tmp_path, old(*names)) as kit:
+        assert kit.resident is not None
+        files, work = kit.files, tmp_path / "w"
+        plain = await run(kit, "sh", "-c", "sleep 60 & sleep 0.01; echo $((6 * 7)); exit 3")
+        assert (plain.exit_code, plain.stdout) == (3, b"42\n")
+        await files.write("/workspace/d/f", b"old", mode=0o600)
+        await files.write("/workspace/d/f", b"new")
+        await files.chmod("/workspace/d/f", 0o640)
+        await files.symlink("/workspace/l", "d/f")
+        await files.chmod("/workspace/l", 0o604)
+        assert (await files.stat("/workspace/d/f")).mode == 0o604
+        assert await files.read("/workspace/l") == b"new"
+        await files.rename("/workspace/d/f", "/workspace/d/g")
+        (work / "shut").mkdir()
+        await files.write("/workspace/shut/f", bytes(3 << 20))
+        await files.chmod("/workspace/shut", 0o500)
+        scan = await kit.tree.scan()
+        held = {
+            entry.path: (work / entry.path).read_bytes() for entry in scan.entries if entry.digest
+        }
+
+        async def fetch(digest: str) -> AsyncIterator[bytes]:
+            yield next(held[entry.path] for entry in scan.entries if entry.digest == digest)
+
+        for path in ("/workspace/d", "/workspace/shut", "/workspace/l"):
+            await files.remove(path, recursive=True)
+        await files.write("/workspace/d", b"a file where a directory was")
+        await kit.tree.restore(RestorePlan(entries=scan.entries, fetch=fetch))
+        again = (await kit.tree.scan()).entries
+        assert [attrs.evolve(entry, mtime_ns=0) for entry in again] == [
+            attrs.evolve(entry, mtime_ns=0) for entry in scan.entries
+        ]
+        assert [each.path.name for each in await files.list("/workspace")] == ["d", "l", "shut"]
+        assert kit.resident.restarts == 0
+
+
+async def test_a_helper_of_another_version_that_runs_already_is_left_alone(tmp_path) -> None:
+    """That of a controller which detached, newer or older: each has a folder and a socket of its own."""
+    folder = tmp_path / "t" / ".pinfold-helper-0123456789abcdef"
+    folder.mkdir(parents=True)
+    program = folder / "helper"
+    program.write_bytes(other_version(os.uname().machine))
+    program.chmod(0o700)
+    with (
+        socket.socket(socket.AF_UNIX) as its,
+        subprocess.Popen(
+            [program, "serve", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as other,
+    ):
+        its.bind(str(folder / "socket"))
+        assert other.stdout is not None
+        assert other.stdout.read(12) == b"pinfold1\2\0\0\0"
+        async with equipped(tmp_path, ":", helper="required") as kit:
+            assert kit.resident is not None
+            assert kit.details.helper is not None
+            assert (await run(kit, "echo", "works")).stdout == b"works\n"
+            os.kill(kit.resident.session.greeting.pid, 9)
+            await anyio.sleep(1.1)  # idle: it is asked whether it lives before a command is sent
+            assert (await run(kit, "echo", "again")).stdout == b"again\n"
+            assert kit.resident.restarts == 1
+        assert other.poll() is None
+        assert sorted(each.name for each in folder.iterdir()) == ["helper", "socket"]
+        other.kill()
 
 
 @pytest.mark.parametrize("machine", ["riscv64", "sparc64"])

@@ -145,7 +145,7 @@ int draft_begin(struct draft *d, unsigned root, const char *path, uint32_t mode)
         if (S_ISDIR(st.st_mode)) error = -EISDIR;
         else if (S_ISLNK(st.st_mode)) error = -EAGAIN; /* swapped in between */
         else if (!S_ISREG(st.st_mode)) error = -ENXIO;
-        else if (faccessat(d->place.dir, d->place.name, W_OK, AT_EACCESS)) error = -errno;
+        else if (faccessat(d->place.dir, d->place.name, W_OK, 0)) error = -errno;
         if (keep) mode = st.st_mode & 07777;
     } else if (errno != ENOENT) {
         error = -errno;
