@@ -127,6 +127,99 @@ def test_nothing_of_linux_is_imported_with_the_package():
     assert "pty" not in done.stdout
 
 
+DISKS = """
+import os, sys
+import anyio
+from pathlib import Path, PurePosixPath
+from pinfold.errors import NoSpace, PermissionDenied
+from pinfold.posix import Gate
+from pinfold.provider import FileType, TreeItem
+from pinfold.spec import WORKSPACE, Limits
+from pinfold_host._beneath import Root, Roots
+from pinfold_host._files import DirectFiles
+from pinfold_host._linux import Identity
+
+def files_in(folder, way):
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    root = Root(caller=WORKSPACE, guest=os.fsencode(folder), fd=fd, folder=folder)
+    roots = Roots([root], use_openat2=None if way == "openat2" else False)
+    return DirectFiles(roots, Limits(), Identity(None), Gate())
+
+async def chunks(data):
+    yield data
+
+def item(data):
+    return TreeItem(
+        path=PurePosixPath("g"), type=FileType.FILE, mode=0o644, size=len(data), chunks=chunks(data)
+    )
+
+async def refuses(kind, calls):
+    for number, call in enumerate(calls):
+        try:
+            await call()
+        except kind as error:
+            assert type(error) is kind and error.effect == "none", (number, error)
+        else:
+            raise AssertionError(number)
+
+async def read_only(files):
+    await refuses(PermissionDenied, [
+        lambda: files.write("/workspace/f", b"new"),
+        lambda: files.write("/workspace/n/g", b"new"),
+        lambda: files.upload("/workspace/g", chunks(b"new")),
+        lambda: files.write_many({"/workspace/f": b"new", "/workspace/d/g": b"new"}),
+        lambda: files.upload_tree("/workspace/d", [item(b"new")]),
+        lambda: files.make_directory("/workspace/n"),
+        lambda: files.remove("/workspace/f"),
+        lambda: files.remove("/workspace/d", recursive=True),
+        lambda: files.rename("/workspace/f", "/workspace/g"),
+        lambda: files.symlink("/workspace/l", "f"),
+        lambda: files.chmod("/workspace/f", 0o600),
+    ])
+    assert await files.read("/workspace/f") == b"old"
+    assert [entry.path.name for entry in await files.list("/workspace")] == ["d", "f"]
+
+async def small(files):
+    await files.write("/workspace/f", b"old")
+    await files.make_directory("/workspace/d", exist_ok=True)
+    much = bytes(2 * 1024 * 1024)
+    await refuses(NoSpace, [
+        lambda: files.write("/workspace/f", much),
+        lambda: files.upload("/workspace/f", chunks(much)),
+    ])
+    assert await files.read("/workspace/f") == b"old"
+    assert [entry.path.name for entry in await files.list("/workspace")] == ["d", "f"]
+    await files.write("/workspace/d/f", bytes(800 * 1024))  # nothing was left behind
+    await files.remove("/workspace/d/f")
+
+async def main(read_only_folder, small_folder, way):
+    await read_only(files_in(read_only_folder, way))
+    await small(files_in(small_folder, way))
+    print("all of it")
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.usefixtures("native")  # bubblewrap, which mounts them
+@pytest.mark.parametrize("way", ["openat2", "walk"])
+def test_a_read_only_disk_and_a_full_one(tmp_path, way):
+    """FS-4, FS-5: real ones; every change is refused, and nothing has changed."""
+    closed, little = tmp_path / "closed", tmp_path / "little"
+    (closed / "d").mkdir(parents=True)
+    (closed / "f").write_bytes(b"old")
+    little.mkdir()
+    mounts = ["--ro-bind", closed, closed, "--size", str(1024 * 1024), "--tmpfs", little]
+    program = [sys.executable, "-c", DISKS, closed, little, way]
+    done = subprocess.run(
+        ["bwrap", "--dev-bind", "/", "/", *mounts, "--", *program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "all of it\n", done.stderr
+
+
 @pytest.mark.anyio
 async def test_without_proc_the_group_is_what_dies(anyio_backend, monkeypatch):
     """PR-7, EX-4: it is said in the features; who leaves the group is not reached."""

@@ -5,13 +5,16 @@ import shutil
 import socket
 import stat
 import struct
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from pinfold.errors import Unavailable
@@ -332,6 +335,65 @@ async def test_deny_denies_and_allow_allows(instance, network, name):
                 reach_from_here(family, kind, address[:2], got)
                 await until(lambda: got.count(b"control") == 2)
                 assert b"guest" not in got
+
+
+ASK_NAME = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(2)
+name = b''.join(bytes([len(part)]) + part for part in b'secret.leak.test'.split(b'.'))
+try:
+    s.connect({address!r})
+    s.send(b'ID' + bytes.fromhex('01000001000000000000') + name + bytes.fromhex('0000010001'))
+    print(socket.inet_ntoa(s.recv(512)[-4:]))
+except OSError:
+    print('no answer')
+"""
+
+
+@contextmanager
+def name_server() -> Iterator[tuple[Any, list[bytes]]]:
+    """A name server of the host's that knows every name, and the questions that came to it."""
+    asked: list[bytes] = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(0.1)
+        stop = threading.Event()
+
+        def serve() -> None:
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    question, whom = server.recvfrom(512)
+                    asked.append(question[12:-4])
+                    head = question[:2] + bytes.fromhex("81800001000100000000")
+                    answer = bytes.fromhex("c00c000100010000003c0004") + socket.inet_aton(NOWHERE)
+                    server.sendto(head + question[12:] + answer, whom)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield server.getsockname(), asked
+        finally:
+            stop.set()
+            thread.join()
+
+
+NOWHERE = "192.0.2.7"
+
+
+async def test_names_are_asked_for_where_the_network_is_allowed(instance, network):
+    """TR-1: a question to a name server carries data out; under deny none arrives."""
+    with name_server() as (address, asked):
+        question = ASK_NAME.format(address=address)
+        here = [sys.executable, "-c", question]
+        said = await anyio.to_thread.run_sync(lambda: subprocess.check_output(here, text=True))
+        assert said.strip() == NOWHERE, "control: who is on the host is answered"
+        assert len(asked) == 1
+        if network == "allow":
+            assert await python(instance, question) == NOWHERE
+        else:
+            assert await python(instance, question) == "no answer"
+            assert len(asked) == 1
 
 
 async def test_deny_has_no_names_and_no_way_out(anyio_backend, data_home):
