@@ -60,6 +60,15 @@ def test_the_same_name_twice_is_refused_and_the_first_one_untouched(quick):
     assert quick.row()["generation"] == 1
 
 
+def test_a_sandbox_that_no_other_command_can_use_is_told_as_it_is_made(quick):
+    """LC-1, LC-4: without `attach` and without a checkpoint nothing outlives the controller."""
+    done = quick("up", "box", "--provider", "bashkit", "--durability", "none")
+    assert (done.returncode, b"'box' ends with this command" in done.stderr) == (0, True), done
+    assert "durability none keeps no copy" in quick.fails("exec", "box", "--", "true")
+    quick.ok("up", "other", "--provider", "host", "--durability", "none")  # says nothing: attach
+    quick.ok("exec", "other", "--", "true")
+
+
 def test_the_projects_store_is_used_and_keeps_as_many_checkpoints_as_it_says(quick):
     (quick.here / "pinfold.toml").write_text(
         'default = "p"\n[profiles.p]\ntarget = { kind = "vfs" }\n[store]\nkeep = 2\nurl = "kept"\n'

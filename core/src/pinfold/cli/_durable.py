@@ -17,7 +17,7 @@ from pinfold.cli._text import shown
 from pinfold.events import Event, EventType
 from pinfold.resolve import resolve
 from pinfold.sandbox import Runtime, Store
-from pinfold.spec import to_json
+from pinfold.spec import Durability, to_json
 
 __all__ = ["down", "drain", "events", "list_", "port", "up"]
 
@@ -30,6 +30,13 @@ def up(name: str, choice: Choice, as_json: bool) -> int:  # noqa: FBT001 - click
     """Make the durable sandbox NAME, have its compute ready, and show it."""
     view = session.run(lambda: _up(name, choice))
     click.echo(json.dumps(view, indent=2) if as_json else "\n".join(lines(view)))
+    features = view.get("details", {}).get("features", {})
+    if view["durability"] == Durability.NONE and features.get("attach") is False:
+        click.echo(
+            f"pinfold: '{shown(name)}' ends with this command: its compute can't be taken up again,"
+            " and durability none keeps no files (--durability checkpointed does)",
+            err=True,
+        )
     return 0
 
 
