@@ -8,6 +8,8 @@ import select
 import shutil
 import socket
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,64 @@ def test_a_program_is_small_static_and_the_one_that_was_recorded(machine) -> Non
     assert program.startswith(b"\x7fELF")
     assert b"/ld-" not in program
     assert not re.search(rb"/(home|root|work|tmp)/", program.replace(b"/tmp/.", b""))
+
+
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+#: As in an environment that has the wheel and nothing else: no zig, no other dist.
+FROM_WHEEL = """
+import sys
+sys.path[:] = [sys.argv[1], *(path for path in sys.path if "site-packages" not in path)]
+import pinfold_helper
+assert pinfold_helper.__file__.startswith(sys.argv[1])
+for name in ("x86_64", "aarch64"):
+    print(name, len(pinfold_helper.load(name)))
+try:
+    import ziglang
+except ModuleNotFoundError:
+    print("no zig")
+"""
+
+
+def test_the_wheel_holds_the_program_of_every_machine_and_needs_no_zig(tmp_path) -> None:
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path]
+    source = _build.HERE.parents[1]
+    subprocess.run([*command, source], check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(archive) as wheel:
+        programs = {name for name in wheel.namelist() if "/programs/" in name}
+        wheel.extractall(tmp_path / "unpacked")
+    assert programs == {f"pinfold_helper/programs/{name}" for name in ELF_MACHINES}
+    for machine, number in ELF_MACHINES.items():
+        program = (tmp_path / "unpacked/pinfold_helper/programs" / machine).read_bytes()
+        assert hashlib.sha256(program).hexdigest() == DIGESTS[machine]
+        assert (program[:4], int.from_bytes(program[18:20], "little")) == (b"\x7fELF", number)
+    said = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", FROM_WHEEL, tmp_path / "unpacked"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    lines = [f"{name} {len(pinfold_helper.load(name))}" for name in ELF_MACHINES]
+    assert said.splitlines() == [*lines, "no zig"]
+
+
+def test_a_program_that_runs_is_replaced_by_a_build(tmp_path, monkeypatch) -> None:
+    """Never written over: who runs it goes on, and no build fails for it."""
+    fake = tmp_path / "package"
+    (fake / "programs").mkdir(parents=True)
+    for name in ("source", "_digests.py"):
+        (fake / name).symlink_to(_build.HERE / name)
+    monkeypatch.setattr(_build, "HERE", fake)
+    monkeypatch.setattr(_build, "compile_for", lambda machine, output: output.write_text(machine))
+    running = fake / "programs" / "x86_64"
+    running.write_bytes(Path(shutil.which("sleep") or "/bin/sleep").read_bytes())
+    running.chmod(0o755)
+    with subprocess.Popen([running, "300"]) as process:
+        _build.build(check=False)
+        assert process.poll() is None
+        process.kill()
+    assert running.read_text() == "x86_64"
+    assert {path.name for path in (fake / "programs").iterdir()} == set(_build.MACHINES)
 
 
 def test_machines_go_by_their_other_names_too() -> None:

@@ -109,6 +109,20 @@ async def test_a_target_that_withholds_something_is_told_of(tmp_path, row) -> No
         assert (kit.features.tree_kill is TreeKill.GROUP) is (row.name == "no /proc")
 
 
+@pytest.mark.parametrize("helper", ["auto", "required", "never"])
+async def test_a_helper_is_there_as_it_was_asked_for(tmp_path, helper) -> None:
+    """Never: nothing is put into the target, and the view names none; the rest works as well."""
+    async with equipped(tmp_path, ":", helper=helper) as kit:
+        assert (kit.resident is None) is (helper == "never")
+        assert bool(list((tmp_path / "t").iterdir())) is (helper != "never")
+        named = kit.details.helper
+        assert named is None if helper == "never" else named == f"resident {os.uname().machine}"
+        assert not [what for what in kit.details.lacks if "helper" in what]
+        expected = TreeKill.COOKIE if helper == "never" else TreeKill.SUBREAPER
+        assert kit.features.tree_kill is expected
+        assert (await run(kit, "echo", "works")).stdout == b"works\n"
+
+
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.helper], ids=lambda row: row.name)
 async def test_a_required_helper_is_refused_with_the_reason(tmp_path, row) -> None:
     with pytest.raises(Unavailable, match=row.says) as caught:
