@@ -7,7 +7,6 @@ of them; when it has what it wanted, it hands over to the next.
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +14,7 @@ import anyio
 
 from pinfold.errors import Effect, Lost, PinfoldError, TooLarge, Unavailable, Unreachable
 from pinfold.posix._resident._link import Connector, Link
+from pinfold.posix._resident._outgoing import SMALL, Outgoing
 from pinfold.posix._resident._stream import Stream, Waiter, results, unknown
 from pinfold.posix._resident._wire import (
     ACK_EVERY,
@@ -50,7 +50,6 @@ _GRACE_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0
 #: Beyond this a send is stuck. It can't be interrupted in between: half a frame is worse than none.
 _SEND_SECONDS: Final = 10.0
-_PIECE: Final = 256 << 10
 _U64: Final = 8
 _BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -90,11 +89,7 @@ class Session:
         self._numbers = 0
         self._pending: dict[int, _Pending] = {}
         self._streams: dict[int, Stream] = {}
-        # Outgoing: sent but not acknowledged, then not sent yet; `_base` is where it begins.
-        self._sent: deque[bytes] = deque()
-        self._unsent: deque[bytes] = deque()
-        self._base = 0
-        self._unacked = 0
+        self._outgoing = Outgoing()
         self._sending = anyio.Lock(fast_acquire=True)
         self._room_waiters: list[Waiter] = []
         # Incoming.
@@ -248,32 +243,32 @@ class Session:
     @property
     def end(self) -> int:
         """Where in the stream the next frame begins."""
-        return self._base + self._unacked
+        return self._outgoing.end
 
     def fate(self, start: int, cause: PinfoldError) -> PinfoldError:
         """Return the error for what begins at `start`, now that the session is over.
 
         Where no connection was ever given a byte of it, it has not been done (EX-14).
         """
-        if start >= self._base + sum(map(len, self._sent)):
-            return type(cause)(cause.message, hint=cause.hint, effect=Effect.NONE)
-        return unknown(cause)
+        if self._outgoing.was_given(start):
+            return unknown(cause)
+        return type(cause)(cause.message, hint=cause.hint, effect=Effect.NONE)
 
     def put(self, data: bytes) -> None:
         """Put frames, or parts of one, behind what is to be sent."""
-        self._unsent.append(data)
-        self._unacked += len(data)
+        self._outgoing.put(data)
 
     async def flush(self) -> None:
         """Send what is to be sent; what the connection does not carry is left to the next."""
-        while self._unsent and self._link is not None:
+        out = self._outgoing
+        while out.waits() and self._link is not None:
             if not self._sending.locked() and self._send_now(self._link):
                 continue
             async with self._sending:
-                if not self._unsent or self._link is None:
+                if not out.waits() or self._link is None:
                     return
-                piece = self._next_piece()
-                self._sent.append(piece)
+                piece = out.next_piece()
+                out.sent(piece, len(piece))
                 link, done = self._link, False
                 with anyio.move_on_after(_SEND_SECONDS, shield=True):
                     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -282,47 +277,26 @@ class Session:
                 if not done and self._link is link:
                     await self._hang_up()
 
-    def _next_piece(self) -> bytes:
-        piece = self._unsent.popleft()
-        if len(piece) >= _PIECE // 4 or not self._unsent:
-            return piece
-        parts, size = [piece], len(piece)
-        while self._unsent and size + len(self._unsent[0]) <= _PIECE:
-            parts.append(self._unsent.popleft())
-            size += len(parts[-1])
-        return b"".join(parts)
-
     def _send_now(self, link: Link) -> bool:
         """Send a piece if it is small and the connection takes it at once: it mostly does.
 
         To wait for that, and to limit how long, costs as much as all else of a small operation.
         """
-        piece = self._next_piece()
-        sent = link.send_now(piece) if len(piece) < _PIECE // 4 else 0
-        if sent:
-            self._sent.append(piece[:sent])
-        if sent < len(piece):
-            self._unsent.appendleft(piece[sent:])
-        return sent == len(piece)
+        piece = self._outgoing.next_piece()
+        size = link.send_now(piece) if len(piece) < SMALL else 0
+        self._outgoing.sent(piece, size)
+        return size == len(piece)
 
     async def room(self) -> None:
         """Wait until not too much is on its way."""
-        while self._unacked > WINDOW:
+        while self._outgoing.held > WINDOW:
             waiter = Waiter()
             self._room_waiters.append(waiter)
             await self.flush()
             await self.wait(waiter)
 
-    def _acknowledged(self, total: int) -> None:
-        if total < self._base:
-            raise Malformed("it takes an acknowledgement back")
-        while self._sent and self._base + len(self._sent[0]) <= total:
-            piece = self._sent.popleft()
-            self._base += len(piece)
-            self._unacked -= len(piece)
-        if total > self._base + sum(map(len, self._sent)):
-            raise Malformed("it acknowledges what was never sent")
-        if self._unacked <= WINDOW:
+    def _make_room(self) -> None:
+        if self._outgoing.held <= WINDOW:
             for waiter in self._room_waiters:
                 waiter.wake()
             self._room_waiters.clear()
@@ -430,8 +404,9 @@ class Session:
             pending.wake()
         else:
             cursor = Cursor(one.payload)
-            self._acknowledged(cursor.u64())
+            self._outgoing.acknowledged(cursor.u64())
             cursor.end()
+            self._make_room()
 
     def _stream(self, number: int) -> Stream:
         stream = self._streams.get(number)
@@ -481,8 +456,9 @@ class Session:
                 await link.send(answer(self._token, self._received))
                 raw = await _read_exactly(link, WELCOME_BYTES)
                 async with self._sending:
-                    self._go_on_from(int.from_bytes(raw, "little"))
+                    self._outgoing.go_on_from(int.from_bytes(raw, "little"))
                     self._link = link
+                    self._make_room()
             if patience.cancelled_caught:
                 raise Lost("the helper does not answer: it is stopped")
         except BaseException as exc:
@@ -498,16 +474,6 @@ class Session:
                 raise Unreachable("the connection to the helper was cut at once") from None
             raise
         await self.flush()
-
-    def _go_on_from(self, received: int) -> None:
-        self._acknowledged(received)
-        again = b"".join(self._sent)[received - self._base :]
-        if again:
-            self._unsent.appendleft(again)
-        dropped = received - self._base
-        self._unacked -= dropped
-        self._base = received
-        self._sent.clear()
 
     def _fail(self, why: PinfoldError) -> None:
         if self.failure is not None:
