@@ -22,7 +22,8 @@ BUSYBOX_LACKS = {
     "TR-1.network-deny-unix": "busybox has no tool for it; the lane docker-debian has",
 }
 #: Checks that can't be made, by lane, with what the lane lacks.
-INCONCLUSIVE = {"docker": BUSYBOX_LACKS, "busybox-root": BUSYBOX_LACKS}
+_LANES = ("docker", "docker-shell", "busybox-root")
+INCONCLUSIVE = dict.fromkeys(_LANES, BUSYBOX_LACKS)
 #: What a machine may lack, whatever the lane.
 LACKS = ("this machine has no IPv6",)
 

@@ -1,4 +1,6 @@
-"""The contract's checks on both images, beside the engine's other tests: they share the engine."""
+"""The contract's checks on both images, with the helper and without it, beside the engine's other
+tests: they share the engine.
+"""
 
 import pytest
 
@@ -6,7 +8,7 @@ from tests.conformance.lanes import held_to
 
 pytestmark = pytest.mark.usefixtures("client")
 
-LANES = ["docker", "docker-debian"]
+LANES = ["docker", "docker-shell", "docker-debian"]
 
 
 @pytest.mark.timeout(900)

@@ -25,6 +25,7 @@ BAD = {
     "no processor": ({"cpus": 0}, "/cpus", "out of range"),
     "no process": ({"pids": 0}, "/pids", "out of range"),
     "platform": ({"platform": "windows/amd64"}, "/platform", "linux/ARCH"),
+    "helper": ({"helper": "maybe"}, "/helper", "auto, required, never"),
     "pull": ({"pull": "sometimes"}, "/pull", "missing, always, never"),
     "ulimit": ({"ulimits": [{"name": "x", "soft": 1, "hard": 1}]}, "/ulimits/0/name", "no such"),
     "ulimit order": ({"ulimits": [{"name": "cpu", "soft": 2, "hard": 1}]}, "/ulimits/0", "soft"),

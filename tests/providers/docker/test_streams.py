@@ -95,24 +95,40 @@ async def test_a_connection_that_breaks_is_told_from_an_end():
     assert output.broken
 
 
-async def test_waiting_for_the_end_reads_ahead_and_no_further():
-    """EX-15: who reads slowly slows the command down; nothing piles up."""
+async def wait_for_the_end(output: Demultiplexer) -> None:
+    await output.until_end()
+
+
+async def read_the_other(output: Demultiplexer) -> None:
+    assert await rest(output, STDERR) == b""
+
+
+@pytest.mark.parametrize(
+    "others", [[wait_for_the_end], [read_the_other], [wait_for_the_end, read_the_other]]
+)
+async def test_others_read_ahead_and_no_further(others):
+    """EX-15: who reads one stream slowly slows the command down; nothing piles up.
+
+    Not even for whoever waits for its end, or for the other stream, on which nothing comes.
+    """
     size = AHEAD_BYTES // 4
     source = Pieces([frame(STDOUT, bytes(size)) for _ in range(12)])
     output = Demultiplexer(source)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(output.until_end)
+        for other in others:
+            tasks.start_soon(other, output)
         await anyio.wait_all_tasks_blocked()
         assert len(source.pieces) == 12 - 4
         assert len(await rest(output, STDOUT)) == 12 * size
     assert output.ended
 
 
-async def test_closing_ends_who_waits_for_the_end():
+@pytest.mark.parametrize("other", [wait_for_the_end, read_the_other])
+async def test_closing_ends_who_waits(other):
     source = Pieces([frame(STDOUT, bytes(2 * AHEAD_BYTES)), frame(STDOUT, b"x")])
     output = Demultiplexer(source)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(output.until_end)
+        tasks.start_soon(other, output)
         await anyio.wait_all_tasks_blocked()
         output.close()
     assert source.closed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio
 import anyio.lowlevel
@@ -42,6 +42,7 @@ from pinfold_docker._http import EngineError
 from pinfold_docker._image import Image, find_image, require_image
 from pinfold_docker._instance import DockerInstance, PublishedInstance
 from pinfold_docker._network import ensure_network, release_network
+from pinfold_docker._options import Helper
 from pinfold_docker._quota import require_quota
 from pinfold_docker._removal import remove_all
 from pinfold_docker._seed import SEED_SUFFIX, Seeder
@@ -55,6 +56,13 @@ EFFECT_SECONDS: Final = 60.0
 REMOVE_SECONDS: Final = 15.0
 #: More kinds of containers than one controller makes.
 FOUND_KEPT: Final = 256
+
+#: As `equip` has them.
+_WORDS: Final[Mapping[Helper, Literal["auto", "required", "never"]]] = {
+    Helper.AUTO: "auto",
+    Helper.REQUIRED: "required",
+    Helper.NEVER: "never",
+}
 
 
 class Maker:
@@ -251,7 +259,7 @@ class Maker:
                 limits=limits(pinned.spec),
                 generation=ctx.generation,
                 shell_path="/bin/sh",
-                helper="auto",
+                helper=_WORDS[options_of(pinned.spec).helper],
                 owns_processes=True,
                 helper_folders=(RUNTIME_DIRECTORY, "/tmp"),  # noqa: S108 - the container's
                 found=known,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 
@@ -13,7 +13,7 @@ from pinfold.errors import SpecInvalid
 from pinfold.faults import Fault, pointer
 from pinfold.spec import JsonObject, freeze
 
-__all__ = ["LABEL_PREFIX", "DockerOptions", "Pull", "Ulimit"]
+__all__ = ["LABEL_PREFIX", "DockerOptions", "Helper", "Pull", "Ulimit"]
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -44,6 +44,14 @@ class Pull(StrEnum):
     NEVER = "never"
 
 
+class Helper(StrEnum):
+    """Whether the resident helper is put into the container (docs/helper.md)."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    NEVER = "never"
+
+
 def _refuse(place: str, message: str, *allowed: str, code: str = "out_of_range") -> NoReturn:
     raise SpecInvalid([Fault(pointer=place, code=code, message=message, allowed=allowed)])
 
@@ -65,6 +73,7 @@ class Ulimit:
             _refuse("/soft", "limits are at least 0, or -1 for unlimited")
 
 
+_Words = TypeVar("_Words", bound=StrEnum)
 Check = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 
 
@@ -85,11 +94,20 @@ def _matching(pattern: re.Pattern[str], what: str, *allowed: str) -> Check:
     return check
 
 
-def _pull(value: str) -> Pull:
+def _word(place: str, words: type[_Words], value: str) -> _Words:
     try:
-        return Pull(value)
+        return words(value)
     except ValueError:
-        _refuse("/pull", "this is none of the allowed words", *Pull, code="not_allowed")
+        allowed = [str(word) for word in words]
+        _refuse(place, "this is none of the allowed words", *allowed, code="not_allowed")
+
+
+def _pull(value: str) -> Pull:
+    return _word("/pull", Pull, value)
+
+
+def _helper(value: str) -> Helper:
+    return _word("/helper", Helper, value)
 
 
 _uid = _between(1, 2**31 - 1, "(a uid)")
@@ -135,6 +153,8 @@ class DockerOptions:
         ulimits: resource limits, besides the engine's.
         labels: for the container and its volume, besides ours.
         pull: when the image is fetched from its registry.
+        helper: whether the resident helper is put into the container: where it can run, always, or
+            not at all.
         ports: TCP ports that can be reached from the engine's own loopback (network allow only).
     """
 
@@ -156,6 +176,7 @@ class DockerOptions:
         factory=lambda: freeze({}), converter=freeze, validator=_labels
     )
     pull: Pull = attrs.field(default=Pull.MISSING, converter=_pull)
+    helper: Helper = attrs.field(default=Helper.AUTO, converter=_helper)
     ports: tuple[int, ...] = attrs.field(default=(), validator=_ports)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -57,9 +58,8 @@ class Demultiplexer:
                 return data
             if self.ended:
                 raise anyio.EndOfStream
-            async with self._pumping:
-                if not queue and not self.ended:
-                    await self._pump()
+            if not await self._ahead(lambda: bool(queue)):
+                await self._until_less()
 
     async def until_end(self) -> None:
         """Return once all has been read, by whoever asks; read ahead of them, but not far.
@@ -67,13 +67,22 @@ class Demultiplexer:
         Nobody may be asking at all, and whoever asks slowly is to slow the command down.
         """
         while not self.ended:
-            async with self._pumping:
-                if not self.ended and self.held < AHEAD_BYTES:
-                    await self._pump()
-                    continue
-            if not self.ended:
-                self._full, self._less = True, anyio.Event()
-                await self._less.wait()
+            if not await self._ahead():
+                await self._until_less()
+
+    async def _ahead(self, enough: Callable[[], bool] = lambda: False) -> bool:
+        """Read once, if that is still needed; return False where too much is held for others."""
+        async with self._pumping:
+            if not self.ended and not enough():
+                if self.held >= AHEAD_BYTES:
+                    return False
+                await self._pump()
+        return True
+
+    async def _until_less(self) -> None:
+        if not self._full:
+            self._full, self._less = True, anyio.Event()
+        await self._less.wait()
 
     async def discard(self) -> None:
         """Read until the end, and drop everything."""
@@ -97,6 +106,8 @@ class Demultiplexer:
             self.broken = bool(self._left or self._header)
         except anyio.BrokenResourceError:
             self.ended = self.broken = True
+        if self.ended:
+            self._less.set()
 
     def _take(self, data: bytes) -> None:
         parts: dict[int, list[memoryview]] = {STDOUT: [], STDERR: []}

@@ -2,7 +2,8 @@
 
 A lane needs an engine with its image. In this repository `python -m tools.docker_engine COMMAND`
 runs a command where there are both. Elsewhere the environment variable PINFOLD_LANE_DOCKER_IMAGE
-names any image that has a POSIX shell and the commands of busybox, for the lane `docker`.
+names any image that has a POSIX shell and the commands of busybox, for the lanes `docker` and
+`docker-shell`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from pinfold_docker._http import Connection, EngineError
 from pinfold_docker._instance import DockerInstance
 from pinfold_docker._provider import DockerProvider
 
-__all__ = ["DockerLane", "DockerWitness", "busybox", "debian"]
+__all__ = ["DockerLane", "DockerWitness", "busybox", "debian", "shell"]
 
 BUSYBOX: Final = "pinfold-test:busybox"
 DEBIAN: Final = "pinfold-test:debian"
@@ -184,16 +185,19 @@ class DockerLane(Lane):
     Args:
         name: the entry point's name.
         image: the image.
+        options: of the provider's, besides.
     """
 
-    def __init__(self, name: str, image: str) -> None:
+    def __init__(self, name: str, image: str, **options: str) -> None:
         self.name = name
         self.image = image
         self.provider = DockerProvider()
         self._gateways: dict[str, str] = {}
         self.specs = tuple(
             Spec(
-                target=Target(kind=Kind.CONTAINER, provider="docker", options={"image": image}),
+                target=Target(
+                    kind=Kind.CONTAINER, provider="docker", options={"image": image, **options}
+                ),
                 containment=Containment(
                     network=Network(mode=mode), filesystem=Filesystem(writable_roots=roots)
                 ),
@@ -297,5 +301,7 @@ def _on_disk(path: PurePosixPath) -> bool:
     return path == WORKSPACE or WORKSPACE in path.parents
 
 
-busybox = DockerLane("docker", os.environ.get("PINFOLD_LANE_DOCKER_IMAGE", BUSYBOX))
+_any = os.environ.get("PINFOLD_LANE_DOCKER_IMAGE", BUSYBOX)
+busybox = DockerLane("docker", _any)
+shell = DockerLane("docker-shell", _any, helper="never")
 debian = DockerLane("docker-debian", DEBIAN)
