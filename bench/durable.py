@@ -89,6 +89,51 @@ def run(*argv: str, **env: str) -> None:
     )
 
 
+class Restic:
+    """The peer that keeps deduplicated backups, of one tree.
+
+    Args:
+        folder: for its repositories.
+        root: the tree.
+    """
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._root = root
+        self._empty = folder / "restic-empty"  # that one is made is not what is measured
+        self._repository = folder / "restic"
+        self._env = {"RESTIC_PASSWORD": "bench", "XDG_CACHE_HOME": str(folder / "cache")}
+        run("restic", "init", "-q", "-r", str(self._empty), **self._env)
+
+    def _backup(self) -> None:
+        run("restic", "backup", "-q", "-r", str(self._repository), str(self._root), **self._env)
+
+    def _first(self) -> None:
+        shutil.rmtree(self._repository, ignore_errors=True)
+        shutil.copytree(self._empty, self._repository)
+        self._backup()
+
+    def firsts(self, ours: Callable[[], object]) -> list[dict[str, Any]]:
+        """Measure a first backup and our first checkpoint."""
+        ways = [
+            Way(name="restic's first backup", run=self._first),
+            Way(name="pinfold", run=ours, limit=1.0),
+        ]
+        return [compare("first checkpoint of 5,000 files, 200 MiB", ways)]
+
+    def increments(
+        self,
+        changed: Callable[[Callable[[], object]], Callable[[], object]],
+        ours: Callable[[], object],
+    ) -> list[dict[str, Any]]:
+        """Measure another backup and another checkpoint, each after a few changes."""
+        self._first()
+        ways = [
+            Way(name="restic backup", run=changed(self._backup)),
+            Way(name="pinfold", run=ours, limit=0.33),
+        ]
+        return [compare("checkpoint after 10 files changed, beside restic", ways)]
+
+
 def root_of(instance: Instance) -> Path:
     """Return the physical workspace of a host instance."""
     return next(
@@ -119,27 +164,12 @@ async def checkpoints(folder: Path) -> list[dict[str, Any]]:
         await store.commit(instance.tree, sandbox="bench", generation=1)
         shutil.rmtree(place)
 
-    restic = {"RESTIC_PASSWORD": "bench", "XDG_CACHE_HOME": str(folder / "cache")}
-
-    empty = folder / "restic-empty"  # that a repository is made is not what is measured
-
-    def restic_first() -> None:
-        repo = str(fresh("restic"))
-        shutil.copytree(empty, repo)
-        run("restic", "backup", "-q", "-r", repo, str(root), **restic)
-        shutil.rmtree(repo)
+    restic = Restic(folder, root) if shutil.which("restic") else None
+    if restic is None:
+        print("\nrestic: not measured: it is not installed (root on Debian: make bench does it)")
 
     def measured() -> list[dict[str, Any]]:
-        run("restic", "init", "-q", "-r", str(empty), **restic)
-        results = [
-            compare(
-                "first checkpoint of 5,000 files, 200 MiB",
-                [
-                    Way(name="restic's first backup", run=restic_first),
-                    Way(name="pinfold", run=ours(first), limit=1.0),
-                ],
-            )
-        ]
+        results = restic.firsts(ours(first)) if restic is not None else []
         return results + incremental()
 
     def incremental() -> list[dict[str, Any]]:
@@ -168,9 +198,6 @@ async def checkpoints(folder: Path) -> list[dict[str, Any]]:
             "x",
             at_most=1.05,
         )
-        repo = str(folder / "restic")
-        run("restic", "init", "-q", "-r", repo, **restic)
-        run("restic", "backup", "-q", "-r", repo, str(root), **restic)
         git = folder / "git"
         run("git", "init", "-q", str(git))
         index = ("git", f"--git-dir={git}/.git", f"--work-tree={root}")
@@ -191,17 +218,10 @@ async def checkpoints(folder: Path) -> list[dict[str, Any]]:
             run(*index, *who, "commit", "-qm", "x", "--allow-empty")
 
         # A change is racy for two seconds (CP-7): what is measured is a settled workspace.
-        restic_row = Way(
-            name="restic backup",
-            run=changed(lambda: run("restic", "backup", "-q", "-r", repo, str(root), **restic)),
-        )
         mine = changed(ours(commit))
         results = [
             grown,
-            compare(
-                "checkpoint after 10 files changed, beside restic",
-                [restic_row, Way(name="pinfold", run=mine, limit=0.33)],
-            ),
+            *(restic.increments(changed, mine) if restic is not None else ()),
             compare(
                 "checkpoint after 10 files changed, beside git",
                 [

@@ -194,12 +194,12 @@ async def test_an_image_with_its_own_workspace_gives_an_empty_one(client, provid
         for number in range(2):
             async with box(provider, image=name) as instance:
                 assert await said(instance, script) == "1000 755\n", number
-        assert not seeder.fits(client.images.get(name).id, 1000)
+        assert not seeder.fits(client.images.get(name).id, 1000, ())
     for number in range(2):
         async with box(provider) as instance:
             assert await said(instance, script) == "1000 755\n", number
-    assert seeder.fits(client.images.get(BUSYBOX).id, 1000)
-    assert not seeder.fits(client.images.get(BUSYBOX).id, 4321)
+    assert seeder.fits(client.images.get(BUSYBOX).id, 1000, ())
+    assert not seeder.fits(client.images.get(BUSYBOX).id, 4321, ())
 
 
 async def test_a_users_own_labels_are_added(client, provider):

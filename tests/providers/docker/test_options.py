@@ -102,6 +102,8 @@ SPECS = {
     "ports under deny": ({"ports": [80]}, "/target/options/ports"),
     "a root over /tmp": ({"roots": ("/tmp",)}, "/containment/filesystem/writable_roots/0"),
     "a root over ours": ({"roots": ("/run/pinfold",)}, "/containment/filesystem/writable_roots/0"),
+    "a root in ours": ({"roots": ("/run/pinfold/x",)}, "/containment/filesystem/writable_roots/0"),
+    "a root over programs": ({"roots": ("/usr",)}, "/containment/filesystem/writable_roots/0"),
     "a root in /proc": ({"roots": ("/proc/x",)}, "/containment/filesystem/writable_roots/0"),
     "a root in itself": ({"roots": ("/workspace/x",)}, "/containment/filesystem/writable_roots/0"),
     "an allowlist": ({"network": "allowlist"}, "/containment/network"),

@@ -271,8 +271,25 @@ class _Run:
                     await self.out.ended.wait()
                     await self.err.ended.wait()
                 self.seconds = anyio.current_time() - started
+                if not (self.out.ended.is_set() and self.err.ended.is_set()):
+                    await self._may_live_on()
             if not (self._fed and self.out.ended.is_set() and self.err.ended.is_set()):
                 tasks.cancel_scope.cancel()
+
+    async def _may_live_on(self) -> None:
+        """Tell no timeout of a command that nobody could end (EX-4)."""
+        why = None
+        with anyio.move_on_after(_LET_GO_SECONDS):
+            why = await self._supervisor.suspended()
+        if why is not None:
+            self._failures.append(
+                OutcomeUnknown(
+                    f"{why.message}; the command is past its timeout and could not be ended",
+                    hint=f"{why.hint}; the command then goes on: look whether it still runs, and "
+                    "what it has done, before it is run again",
+                    details=why.details,
+                )
+            )
 
     async def _finish(self, running: Running) -> None:
         if self._background and running.process.distant:

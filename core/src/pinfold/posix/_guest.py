@@ -9,6 +9,7 @@ from typing import Final
 
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
+from pinfold.errors import Unavailable
 from pinfold.provider import ExecResult, Sink, Terminal, TerminalSize
 from pinfold.spec import TreeKill
 
@@ -114,6 +115,14 @@ class Guest(ABC):
 
         A cancellation may leave the process running: the caller ends it by its cookie.
         """
+
+    async def suspended(self) -> Unavailable | None:
+        """Return what is to be told if all of the target stands still, kept from running by others.
+
+        What runs there is not lost, and goes on once the target may. Asked where nothing has been
+        heard of it for a while; never raises. Where that can't be known, or can't be, None.
+        """
+        return None
 
 
 class SupervisedProcess(Process):

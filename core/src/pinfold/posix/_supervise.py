@@ -173,6 +173,10 @@ class Supervisor(ABC):
     async def idle(self, command: Command, running: Running) -> None:
         """Return when nothing of a command runs any more (EX-8 without `background`)."""
 
+    @abstractmethod
+    async def suspended(self) -> Unavailable | None:
+        """As `Guest.suspended`."""
+
 
 class _Watched(Running):
     """A command under `supervise.sh`."""
@@ -323,6 +327,9 @@ class ShellSupervisor(Supervisor):
         with suppress(PinfoldError, ProgramFailed):
             await self._shell.reap(f"{COOKIE}={command.cookie}", grace)
 
+    async def suspended(self) -> Unavailable | None:
+        return await self._shell.guest.suspended()
+
     async def look(self, running: _Watched) -> dict[str, str]:
         """Return what the slot says of a command: word to the rest of its line."""
         try:
@@ -394,3 +401,6 @@ class GuestSupervisor(Supervisor):
     async def idle(self, command: Command, running: Running) -> None:
         # Its streams have ended: whoever still runs has let go of them.
         return None
+
+    async def suspended(self) -> Unavailable | None:
+        return await self._guest.suspended()

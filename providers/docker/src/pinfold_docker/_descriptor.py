@@ -20,8 +20,13 @@ from pinfold_docker._options import DockerOptions
 
 __all__ = ["DESCRIPTOR", "options_of", "spec_faults"]
 
-#: Where the image, the kernel and we ourselves have something: a root there would hide it.
-RESERVED_ROOTS = frozenset("/ /workspace /tmp /run /run/pinfold /proc /sys /dev".split())
+#: Where images, the kernel and we ourselves have something: a root there would hide it.
+RESERVED_ROOTS = frozenset(
+    "/ /bin /dev /lib /lib64 /proc /run /run/pinfold /sys /tmp /usr /usr/bin /usr/lib "
+    "/workspace".split()
+)
+#: No root may be below these either.
+CLOSED_ROOTS = tuple("/dev/ /proc/ /run/pinfold/ /sys/ /workspace/".split())
 
 
 def options_of(spec: ResolvedSpec) -> DockerOptions:
@@ -92,7 +97,7 @@ def spec_faults(spec: ResolvedSpec) -> Iterable[Fault]:
             hint="use a local engine, or leave the ports out",
         )
     for index, root in enumerate(spec.containment.filesystem.writable_roots):
-        if root in RESERVED_ROOTS or root.startswith(("/proc/", "/sys/", "/dev/", "/workspace/")):
+        if root in RESERVED_ROOTS or root.startswith(CLOSED_ROOTS):
             yield Fault(
                 pointer=f"/containment/filesystem/writable_roots/{index}",
                 code="not_allowed",

@@ -158,6 +158,19 @@ class DockerGuest(TerminalGuest):
                 raise
             raise OutcomeUnknown(exc.message, hint=exc.hint) from None
 
+    async def suspended(self) -> Unavailable | None:
+        try:
+            facts = await self.engine.call("GET", "containers", self.container, "json", seconds=10)
+        except (EngineError, PinfoldError):
+            return None
+        if not facts["State"].get("Paused"):
+            return None
+        return Unavailable(
+            f"the container {self.container} is frozen: somebody has paused it at the engine",
+            hint="resume the sandbox, or unpause the container",
+            details={"container": self.container},
+        )
+
     async def refusal(self, exc: EngineError) -> PinfoldError:
         """Say what it means that the engine refused to touch the container."""
         status = await status_of(self.engine, self.container)
@@ -166,7 +179,7 @@ class DockerGuest(TerminalGuest):
                 f"the container {self.container} is gone", details={"container": self.container}
             )
         if status is InstanceStatus.PAUSED:
-            return Unavailable(
+            return await self.suspended() or Unavailable(
                 f"the container {self.container} is stopped",
                 hint="resume the sandbox",
                 details={"container": self.container},

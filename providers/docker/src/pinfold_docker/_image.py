@@ -18,6 +18,8 @@ from pinfold_docker._options import DockerOptions, Pull
 __all__ = ["Image", "find_image", "require_image"]
 
 PULL_SECONDS: Final = 600.0
+#: What engines say where a registry answers 401; their own status is that of any other failure.
+LOG_IN: Final = ("unauthorized", "no basic auth credentials", "authentication required")
 IMAGE_ID: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}", re.ASCII)
 
 #: As the engine's host and as images name processors.
@@ -110,7 +112,7 @@ async def _pull(engine: Engine, name: str, platform: str | None) -> None:
             if "error" in progress:
                 raise EngineError(0, str(progress["error"]))
     except EngineError as exc:
-        if exc.status in (401, 403) or "unauthorized" in exc.message:
+        if exc.status in (401, 403) or any(word in exc.message for word in LOG_IN):
             raise Unauthorized(
                 f"the registry does not give {name!r}: {exc.message}",
                 hint="log in there, or load the image with docker load or docker import",

@@ -124,7 +124,7 @@ class DockerInstance(Instance, Pausable, Terminals):
         """Learn how the container is, and equip it if it runs.
 
         Returns:
-            Whether it runs.
+            Whether it runs, or did until somebody froze it.
 
         Raises:
             Lost, Unreachable, Unavailable: it can't be used.
@@ -134,6 +134,8 @@ class DockerInstance(Instance, Pausable, Terminals):
         if not state.get("Running"):
             await self._let_go()
             return False
+        if state.get("Paused") and self._inner is None:
+            return False  # nothing can be started in it before it is resumed
         if self._inner is None or state["StartedAt"] != self._started_at:
             await self._let_go()  # what was made of an earlier start is of no use
             try:
@@ -172,7 +174,7 @@ class DockerInstance(Instance, Pausable, Terminals):
             raise self._gone()
         if self._inner is None:
             await self._inspect()
-            raise self._stopped()
+            raise await self._guest.suspended() or self._stopped()
         return self._inner
 
     async def _present_files(self) -> Files:
@@ -209,11 +211,10 @@ class DockerInstance(Instance, Pausable, Terminals):
         await self._change("stop", query={"t": 0})
 
     async def resume(self) -> bool:
-        before = self._started_at
-        frozen = (await self._inspect())["State"].get("Paused")  # by somebody else
-        await self._change("unpause" if frozen else "start")
+        state = (await self._inspect())["State"]
+        await self._change("unpause" if state.get("Paused") else "start")  # frozen by somebody else
         await self.refresh()
-        return self._started_at != before
+        return self._started_at != str(state["StartedAt"])
 
     async def destroy(self) -> None:
         self._destroyed = True

@@ -167,14 +167,15 @@ class Maker:
         network = None
         if spec.containment.network.mode is NetworkMode.ALLOW:
             network = await ensure_network(engine, facts)
-        fits = self._seeder.fits(image.id, options.user)
+        roots = spec.containment.filesystem.writable_roots
+        fits = self._seeder.fits(image.id, options.user, roots)
         config = container_config(
             name,
             options,
             image=image.id,
             labels=labels,
             network=network,
-            writable_roots=spec.containment.filesystem.writable_roots,
+            writable_roots=roots,
             copies_image=fits,
         )
         query = {"name": name, "platform": options.platform}
@@ -198,7 +199,7 @@ class Maker:
                 await start()
             else:
                 await self._seeder.seed(
-                    engine, name, image=image.id, user=options.user, labels=labels
+                    engine, name, image=image.id, user=options.user, roots=roots, labels=labels
                 )
                 await _both(start, lambda: self._seeder.clear(engine, name))
         await anyio.lowlevel.checkpoint()

@@ -9,20 +9,15 @@ which the engine itself unpacks an archive that holds nothing but the owner.
 from __future__ import annotations
 
 import io
-import json
 import tarfile
-from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from pathlib import PurePosixPath
 from typing import Any, Final
 
-from pinfold.errors import SpecInvalid
-from pinfold.faults import Fault
-from pinfold.spec import WORKSPACE
 from pinfold_docker._config import volume_name
 from pinfold_docker._engine import Engine
 from pinfold_docker._http import EngineError
+from pinfold_docker._places import refuse_hiding
 
 __all__ = ["SEED_SUFFIX", "Seeder"]
 
@@ -33,23 +28,37 @@ ENOUGH_BYTES: Final = 4 * tarfile.BLOCKSIZE
 
 
 class Seeder:
-    """Remembers which images pass a workspace's owner on."""
+    """Remembers which images pass a workspace's owner on, and with which roots they can be used."""
 
     def __init__(self) -> None:
         self._fits: dict[tuple[str, int], bool] = {}
+        self._usable: set[tuple[str, tuple[str, ...]]] = set()
 
-    def fits(self, image: str, user: int) -> bool:
-        """Say whether an image is known to have an empty workspace of a user's."""
-        return self._fits.get((image, user), False)
+    def fits(self, image: str, user: int, roots: Sequence[str]) -> bool:
+        """Say whether an image is known to need no `seed`: it has an empty workspace of a user's.
+
+        Args:
+            image: its id.
+            user: whose.
+            roots: the writable roots.
+        """
+        return (image, tuple(roots)) in self._usable and self._fits.get((image, user), False)
 
     async def seed(
-        self, engine: Engine, name: str, *, image: str, user: int, labels: Mapping[str, str]
+        self,
+        engine: Engine,
+        name: str,
+        *,
+        image: str,
+        user: int,
+        roots: Sequence[str],
+        labels: Mapping[str, str],
     ) -> None:
         """Give the volume of a container to a user; `clear` removes what it took.
 
         Raises:
             EngineError: the engine refuses.
-            SpecInvalid: the image can't be used.
+            SpecInvalid: the image can't be used, or not with these roots.
         """
         helper = name + SEED_SUFFIX
         config: dict[str, Any] = {
@@ -78,8 +87,10 @@ class Seeder:
             body=_owner_archive(user),
             headers={"Content-Type": "application/x-tar"},
         )
+        if (image, tuple(roots)) not in self._usable:
+            await refuse_hiding(engine, helper, roots)
+            self._usable.add((image, tuple(roots)))
         if (image, user) not in self._fits:
-            await _refuse_tmp_in_workspace(engine, helper)
             self._fits[image, user] = await _passes_on(engine, helper, user)
 
     async def clear(self, engine: Engine, name: str) -> None:
@@ -96,33 +107,6 @@ def _owner_archive(user: int) -> bytes:
         entry.uid = entry.gid = user
         tar.addfile(entry)
     return stream.getvalue()
-
-
-async def _refuse_tmp_in_workspace(engine: Engine, container: str) -> None:
-    """Refuse an image whose /tmp leads into the workspace: its memory would hide the volume."""
-    try:
-        async with engine.exchange(
-            "HEAD",
-            "containers",
-            container,
-            "archive",
-            query={"path": "/tmp"},  # noqa: S108
-        ) as connection:
-            facts = json.loads(b64decode(connection.headers["x-docker-container-path-stat"]))
-    except EngineError:
-        return  # there is none
-    where = PurePosixPath(str(facts.get("linkTarget") or "/tmp"))  # noqa: S108
-    if WORKSPACE in (where, *where.parents):
-        raise SpecInvalid(
-            [
-                Fault(
-                    pointer="/target/options/image",
-                    code="tmp_in_workspace",
-                    message=f"the image's /tmp is a link to {str(where)!r}, in the workspace",
-                    hint="use an image whose /tmp is a directory",
-                )
-            ]
-        )
 
 
 async def _passes_on(engine: Engine, container: str, user: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import PurePosixPath
 from struct import Struct
 from typing import Final
@@ -30,7 +31,12 @@ from pinfold.posix._resident._wire import (
     texts,
 )
 from pinfold.provider import ExecResult, LimitMet, OutputStream, Sink, Terminal, TerminalSize
-from pinfold.spec import KILL_GRACE_SECONDS, TERM_GRACE_SECONDS, TreeKill
+from pinfold.spec import (
+    KILL_GRACE_SECONDS,
+    RETURN_GRACE_SECONDS,
+    TERM_GRACE_SECONDS,
+    TreeKill,
+)
 
 __all__ = ["ResidentGuest"]
 
@@ -38,6 +44,9 @@ _ARGUMENTS: Final = Struct("<BQQIHH")
 #: The most that a sink gets at once.
 _SINK_BYTES: Final = 65536
 _NO_SIZE: Final = TerminalSize()
+#: After its timeout the helper itself ends a command: one that is late is asked about.
+_LATE_SECONDS: Final = TERM_GRACE_SECONDS + RETURN_GRACE_SECONDS - 1.0
+_LAST_WORD_SECONDS: Final = 0.5
 _TIMED_OUT: Final = 124
 _E2BIG: Final = 7
 _NAMES: Final[tuple[OutputStream, OutputStream]] = ("stdout", "stderr")
@@ -181,13 +190,14 @@ class ResidentGuest(ExecutingGuest, TerminalGuest):
             timeout_seconds=timeout_seconds,
         )
         stream = session.open(Open.EXEC, arguments, credit=caps[0], second_credit=caps[1])
+        stream.patient = True
         try:
-            await _feed(stream, stdin, sink)
+            await _feed(stream, stdin, sink, timeout_seconds)
             ending = await _ending(stream, cwd)
             if sink is not None:
                 await _deliver(stream, sink)
         except BaseException:
-            if not stream.ended:
+            if not (stream.ended or stream.abandoned):
                 await stream.abandon(KILL_GRACE_SECONDS - 0.5)
             raise
         kept = (b"", b"") if sink is not None else (stream.take(1), stream.take(2))
@@ -217,6 +227,7 @@ class ResidentGuest(ExecutingGuest, TerminalGuest):
             places.encode(cwd), 0, second_credit=IN_CREDIT, argv=argv, env=self._marked(env)
         )
         stream = session.open(Open.EXEC, arguments, credit=IN_CREDIT, second_credit=IN_CREDIT)
+        stream.patient = True
         await stream.flush()
         return _Process(stream, cwd)
 
@@ -237,17 +248,50 @@ class ResidentGuest(ExecutingGuest, TerminalGuest):
             size=size,
         )
         stream = session.open(Open.EXEC, arguments, credit=IN_CREDIT)
+        stream.patient = True
         await stream.flush()
         return _Terminal(stream, cwd)
 
 
-async def _feed(stream: Stream, stdin: bytes, sink: Sink | None) -> None:
+class _Lateness:
+    """Waits for what a command does, and asks, once it is late, whether its target stands still."""
+
+    def __init__(self, stream: Stream, timeout_seconds: float | None) -> None:
+        self._stream = stream
+        self._due = math.inf
+        if timeout_seconds is not None:
+            self._due = anyio.current_time() + timeout_seconds + _LATE_SECONDS
+
+    async def wait(self, what: Callable[[], Awaitable[None]]) -> None:
+        """Wait for it.
+
+        Raises:
+            OutcomeUnknown: the target stands still; the command will be ended when it goes on.
+        """
+        with suppress(PinfoldError), anyio.CancelScope(deadline=self._due) as late:  # `_ending`
+            await what()
+        if not late.cancelled_caught:
+            return
+        why = await self._stream.session.suspended()
+        if why is not None:
+            await self._stream.abandon(_LAST_WORD_SECONDS)
+            raise OutcomeUnknown(
+                f"{why.message}; the command is past its timeout, and is ended when that goes on",
+                hint=f"{why.hint}; look what the command has done before it is run again",
+                details=why.details,
+            )
+        self._due = anyio.current_time() + _LATE_SECONDS
+
+
+async def _feed(
+    stream: Stream, stdin: bytes, sink: Sink | None, timeout_seconds: float | None
+) -> None:
     """Send stdin and pass output on, until the command has ended."""
-    rest, over = memoryview(stdin), False
+    rest, over, lateness = memoryview(stdin), False, _Lateness(stream, timeout_seconds)
     while True:
         while rest and (size := stream.send_some(rest)):
             rest = rest[size:]
-            await stream.session.room()
+            await lateness.wait(partial(stream.session.room, patient=True))
         if not rest and not over:
             over = True
             stream.end_input()
@@ -255,8 +299,7 @@ async def _feed(stream: Stream, stdin: bytes, sink: Sink | None) -> None:
             continue  # while the sink took its time more may have come, and all credit be used up
         if stream.ended:
             return
-        with suppress(PinfoldError):  # `_ending` says it
-            await stream.moved()
+        await lateness.wait(stream.moved)
 
 
 async def _deliver(stream: Stream, sink: Sink) -> bool:

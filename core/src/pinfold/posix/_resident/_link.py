@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from pinfold.errors import Unavailable
+
 __all__ = ["Connector", "Link"]
 
 
@@ -54,3 +56,7 @@ class Connector(ABC):
             Lost: the helper is definitely gone.
             Unavailable: it may be reached later.
         """
+
+    async def suspended(self) -> Unavailable | None:
+        """As `Guest.suspended`, of the target that it is in."""
+        return None

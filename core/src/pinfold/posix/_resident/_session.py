@@ -45,6 +45,8 @@ __all__ = ["Session"]
 _QUIET_SECONDS: Final = 10.0
 #: Idle for longer, it is asked whether it lives before anything is entrusted to it.
 _IDLE_SECONDS: Final = 1.0
+#: A helper that has not answered by then may be in a target that stands still.
+_PROMPT_SECONDS: Final = 2.0
 #: How long a helper waits for a new connection; and we for one to succeed.
 _GRACE_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0
@@ -185,13 +187,28 @@ class Session:
         """Find out whether the helper lives: if it was not heard of for a while, or was cut off.
 
         What is then sent to another one has provably never reached this one (EX-14).
+
+        Raises:
+            Unavailable: the target stands still; nothing is to be entrusted to it.
         """
         if self.failure is not None:
             return
         idle = anyio.current_time() - self._heard > _IDLE_SECONDS
-        if idle or self._link is None or self._link.was_cut():
-            with suppress(PinfoldError):
-                await self.call(Call.PING, b"")
+        if not idle and self._link is not None and not self._link.was_cut():
+            return
+        number, ping = self.begin_call(Call.PING, b"")
+        with suppress(PinfoldError):
+            with anyio.move_on_after(_PROMPT_SECONDS):
+                await self.finish_call(number, ping, mutates=False)
+                return
+        if self.failure is None and (still := await self.suspended()) is not None:
+            raise still
+        with suppress(PinfoldError):
+            await self.finish_call(number, ping, mutates=False)
+
+    async def suspended(self) -> Unavailable | None:
+        """As `Guest.suspended`."""
+        return await self._connector.suspended()
 
     async def end_jobs(self) -> int:
         """End all commands and background jobs; return how many are still there."""
@@ -287,10 +304,10 @@ class Session:
         self._outgoing.sent(piece, size)
         return size == len(piece)
 
-    async def room(self) -> None:
+    async def room(self, *, patient: bool = False) -> None:
         """Wait until not too much is on its way."""
         while self._outgoing.held > WINDOW:
-            waiter = Waiter()
+            waiter = Waiter(patient=patient)
             self._room_waiters.append(waiter)
             await self.flush()
             await self.wait(waiter)
@@ -308,10 +325,12 @@ class Session:
         while not waiter.ready:
             if self.failure is not None:
                 raise type(self.failure)(self.failure.message)
+            if waiter.given_up is not None:
+                raise waiter.given_up
             if self._leader is None:
                 self._leader = waiter
                 try:
-                    while not waiter.ready and self.failure is None:
+                    while not (waiter.ready or waiter.given_up or self.failure):
                         await self._read_some()
                 finally:
                     self._leader = None
@@ -378,11 +397,23 @@ class Session:
 
     async def _is_anyone_there(self) -> None:
         if self._ping is not None:
+            if await self._stands_still():
+                return  # the connection is as good as before
             self._ping = None
             await self._hang_up()  # a new connection will tell whether it is stopped
             return
         self._ping, _ = self.begin_call(Call.PING, b"")
         await self.flush()
+
+    async def _stands_still(self) -> bool:
+        """Say whether the target is kept from running; who can't wait for its end is told."""
+        why = await self.suspended()
+        if why is None:
+            return False
+        for waiter in (self._leader, *self._followers):
+            if waiter is not None and not waiter.patient:
+                waiter.give_up(why)
+        return True
 
     def _take(self, one: Frame | Output) -> None:
         if isinstance(one, Output):
@@ -428,13 +459,17 @@ class Session:
         """Go on over a new connection, within the time that the helper waits for one."""
         pause = 0.05
         try:
-            with anyio.fail_after(_GRACE_SECONDS):
+            with anyio.fail_after(_GRACE_SECONDS) as patience:
                 while True:
                     try:
                         await self._try_connection()
                     except Lost:
                         raise
                     except Unavailable:
+                        if await self._stands_still():  # so does the helper's clock
+                            if self._leader is not None and self._leader.given_up is not None:
+                                return
+                            patience.deadline = anyio.current_time() + _GRACE_SECONDS
                         await anyio.sleep(pause)
                     else:
                         return

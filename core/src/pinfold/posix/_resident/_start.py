@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import attrs
 
-from pinfold.errors import PinfoldError
+from pinfold.errors import PinfoldError, Unavailable
 from pinfold.posix._guest import Guest, Process
 from pinfold.posix._resident._link import Connector, Link
 from pinfold.posix._resident._session import Session
@@ -118,6 +118,9 @@ class _SpawnConnector(Connector):
     async def connect(self) -> Link:
         argv = [f"{self._folder}/helper", "connect", self._folder]
         return _ProcessLink(await self._guest.spawn(argv, {}, PurePosixPath("/")))
+
+    async def suspended(self) -> Unavailable | None:
+        return await self._guest.suspended()
 
 
 @attrs.frozen(kw_only=True)

@@ -40,15 +40,24 @@ class Refused(Exception):
 class Waiter:
     """Somebody who waits for something that the helper will say."""
 
-    __slots__ = ("event", "ready")
+    __slots__ = ("event", "given_up", "patient", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self.ready = False
+        #: It waits on where the target stands still, which may be for ever.
+        self.patient = patient
+        self.given_up: PinfoldError | None = None
         self.event: anyio.Event | None = None
 
     def wake(self) -> None:
         """Let it go on."""
         self.ready = True
+        if self.event is not None:
+            self.event.set()
+
+    def give_up(self, why: PinfoldError) -> None:
+        """Let it go on, to raise this."""
+        self.given_up = why
         if self.event is not None:
             self.event.set()
 
@@ -95,7 +104,9 @@ class Stream:
         self._limited = (credit < UNLIMITED, second_credit < UNLIMITED)
         self._end: bytes | None = None
         self._waiters: list[Waiter] = []
-        self._abandoned = False
+        self.abandoned = False
+        #: It has a deadline of its own, and is waited for while the target stands still.
+        self.patient = False
 
     @property
     def ended(self) -> bool:
@@ -124,11 +135,11 @@ class Stream:
         """Wait until something has happened: output, a grant, or the end.
 
         Raises:
-            PinfoldError: the session is over.
+            PinfoldError: the session is over, or the target stands still.
         """
         if self._end is not None:
             return
-        waiter = Waiter()
+        waiter = Waiter(patient=self.patient)
         self._waiters.append(waiter)
         try:
             await self.session.flush()
@@ -155,7 +166,7 @@ class Stream:
             size = self.send_some(view)
             view = view[size:]
             if size:
-                await self.session.room()
+                await self.session.room(patient=self.patient)
             else:
                 await self.moved()
         await self.session.flush()
@@ -190,7 +201,7 @@ class Stream:
 
         Raises:
             Refused: the helper says why not.
-            PinfoldError: the session is over.
+            PinfoldError: the session is over, or the target stands still.
         """
         while self._end is None:
             await self.moved()
@@ -202,7 +213,7 @@ class Stream:
 
     async def abandon(self, seconds: float) -> None:
         """End it, drop its output, and wait a while for its end; never raises, not cancelled."""
-        self._abandoned = True
+        self.abandoned = True
         with anyio.move_on_after(seconds, shield=True), suppress(PinfoldError):
             self.kill(0)
             for index in (1, 2):
@@ -221,7 +232,7 @@ class Stream:
             if size > self._credit[index - 1]:
                 raise Malformed("more output than credit")
             self._credit[index - 1] -= size
-        if self._abandoned:
+        if self.abandoned:
             self.return_credit(index, size)
         else:
             self._output[index - 1].append(data)
