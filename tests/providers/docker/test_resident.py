@@ -1,6 +1,9 @@
 """The resident helper in containers: who detaches, who attaches, and what a removal says."""
 
 import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -88,6 +91,28 @@ async def test_a_full_tmp_does_not_keep_a_helper_from_being_started_again(provid
         assert first == "all"
         assert len(modes) == 2  # what the one that was killed has left is gone
         assert set(modes) == {"700 1000"}
+
+
+def test_pinfold_run_uses_it_by_default(flavour) -> None:
+    """As its users have it, on busybox and on GNU: nothing is asked for, and nothing is left out."""
+    pinfold = Path(sys.executable).with_name("pinfold")
+    # Who runs the command is the supervisor, and that is the program in the helper's folder.
+    script = "echo ran by $(cat /proc/$PPID/comm); ls -d /run/pinfold/.pinfold-helper-*/socket"
+    argv = [
+        pinfold,
+        "run",
+        "--provider",
+        "docker",
+        "--option",
+        f"image={flavour}",
+        "--shell",
+        script,
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first == "ran by helper"
+    assert second.startswith("/run/pinfold/.pinfold-helper-")
 
 
 @pytest.mark.nightly
