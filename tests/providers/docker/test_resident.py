@@ -95,7 +95,7 @@ async def test_a_full_tmp_does_not_keep_a_helper_from_being_started_again(provid
 
 def test_pinfold_run_uses_it_by_default(flavour) -> None:
     """As its users have it, on busybox and on GNU: nothing is asked for, and nothing is left out."""
-    pinfold = Path(sys.executable).with_name("pinfold")
+    pinfold = str(Path(sys.executable).with_name("pinfold"))
     # Who runs the command is the supervisor, and that is the program in the helper's folder.
     script = "echo ran by $(cat /proc/$PPID/comm); ls -d /run/pinfold/.pinfold-helper-*/socket"
     argv = [
