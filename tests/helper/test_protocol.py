@@ -308,3 +308,32 @@ def test_whatever_a_worker_is_sent_nothing_leads_out_and_all_stands_or_is_recove
         helper.end(number)
     assert 5 < taken < 295
     assert helper.call(raw.PING) == (0, b"")
+
+
+@pytest.mark.parametrize("levels", [0, 14])
+def test_a_name_longer_than_names_are_is_refused_where_it_would_not_fit(
+    root, sanitized_program, levels
+) -> None:
+    """A user's own file system may have one; below a deep path it is longer than any path."""
+    if not os.access("/dev/fuse", os.W_OK) or os.geteuid():
+        pytest.skip("a file system in user space can be mounted only by root, with /dev/fuse")
+    fd = os.open(root, os.O_PATH)
+    for _ in range(levels):
+        os.mkdir("d" * 240, dir_fd=fd)
+        fd, old = os.open("d" * 240, os.O_PATH, dir_fd=fd), fd
+        os.close(old)
+    os.mkdir("m", dir_fd=fd)
+    os.close(fd)
+    deep = "/".join(["d" * 240] * levels + ["m"])
+    mounter = str(Path(__file__).with_name("long_names.py"))
+    alone = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    prefix = (*alone, sys.executable, mounter, str(root / deep))
+    with Helper(root.parent / "t", root, prefix, program=sanitized_program) as helper:
+        helper.send(opened(5, raw.SCAN, path() + text(b"") + bytes(32)))
+        code, said, _ = helper.end(5)
+        assert (code, refusal(said)) == (11, (errno.ENAMETOOLONG, deep.encode()))
+        helper.send(opened(5, raw.LIST, path(deep.encode())))
+        code, _, output = helper.end(5)
+        assert code == 0
+        assert b"n" * 1000 in output
+        assert helper.call(raw.PING) == (0, b"")
