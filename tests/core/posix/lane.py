@@ -4,6 +4,7 @@ No helper, no supervisor of ours, none of GNU's tools: what the suite finds here
 that can start a process gets from core. Each sandbox is a boundary of bubblewrap's own.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -52,6 +53,7 @@ TOOLS = ("busybox", "bwrap", "nsenter")
 def _home() -> Path:
     """Where all sandboxes of this process are, and the root that they share."""
     home = Path(tempfile.mkdtemp(prefix="busybox-lane-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     home.chmod(0o755)
     busybox_root(home / "root")
     return home
