@@ -171,5 +171,7 @@ def unreadable(what: str) -> Unavailable:
 
 
 def _nanoseconds(stamp: str) -> int:
+    if stamp[-11:-10] == ".":  # GNU find has a digit more than there are nanoseconds
+        return int(stamp[:-11] + stamp[-10:-1])
     seconds, _, digits = stamp.partition(".")
     return int(seconds + (digits + "000000000")[:9])

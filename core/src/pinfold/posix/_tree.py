@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from operator import attrgetter
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -163,7 +164,7 @@ class ShellTree(Tree):
             started, records, trouble = await walk(self._shell, self._tools, self._place)
         except ProgramFailed as exc:
             raise error_of(exc, WORKSPACE, "scan") from None
-        records.sort(key=lambda record: record.name)
+        records.sort(key=attrgetter("name"))
         return started, records, trouble if "ermission denied" in trouble else ""
 
     async def _hash(
