@@ -310,6 +310,7 @@ def test_whatever_a_worker_is_sent_nothing_leads_out_and_all_stands_or_is_recove
     assert helper.call(raw.PING) == (0, b"")
 
 
+@pytest.mark.nightly  # it needs what a machine that only tests may lack
 @pytest.mark.parametrize("levels", [0, 14])
 def test_a_name_longer_than_names_are_is_refused_where_it_would_not_fit(
     root, sanitized_program, levels
