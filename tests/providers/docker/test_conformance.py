@@ -19,7 +19,10 @@ def test_a_lane_keeps_the_contract(name):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("profile", ["ci", "nightly"])
-@pytest.mark.parametrize("name", LANES)
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    # What is random needs one of them alone: the one that can look at all that is denied.
+    [*((name, "ci") for name in LANES), ("docker-debian", "nightly")],
+)
 def test_a_lane_keeps_the_contract_in_the_large_profiles(name, profile):
     held_to(name, profile)

@@ -5,11 +5,14 @@ from pathlib import PurePosixPath
 import anyio
 import pytest
 
+import pinfold
 from pinfold.errors import Effect, OutcomeUnknown, Unavailable
 from pinfold.posix._resident import _session
 from pinfold.provider import Context, ExecRequest, InstanceStatus
+from pinfold.sandbox import Store
 from pinfold_docker._guest import DockerGuest
 from tests.providers.docker.support import (
+    BUSYBOX,
     OWNER,
     eventually,
     make,
@@ -180,6 +183,30 @@ async def test_a_frozen_container_is_taken_up_and_resumed(target, provider):
         assert await said(again, "echo here") == "here\n"
     finally:
         await again.detach()
+
+
+async def test_ex14_a_sandbox_thaws_its_container_and_runs_the_command_once(
+    client, by_helper, asked, monkeypatch, tmp_path
+):
+    """It is told once, and the next operation finds out and resumes it (LC-5)."""
+    monkeypatch.setattr(_session, "_IDLE_SECONDS", 0.0)
+    target = {"kind": "container", "provider": "docker", "options": {"image": BUSYBOX}}
+    sandbox = await pinfold.open({"target": target, "durability": "none"}, store=Store(tmp_path))
+    try:
+        assert (await sandbox.exec(shell="echo ran >>ran")).exit_code == 0
+        labels = {"label": f"pinfold.sandbox={sandbox.id}"}
+        (container,) = client.containers.list(filters=labels)
+        container.pause()
+        with anyio.fail_after(60):
+            with pytest.raises(Unavailable, match="frozen") as caught:
+                await sandbox.exec(shell="echo ran >>ran")
+            assert caught.value.effect is Effect.NONE
+            await sandbox.exec(shell="echo ran >>ran")
+        assert (await sandbox.exec(shell="cat ran")).stdout == b"ran\nran\n"
+        container.reload()
+        assert container.status == "running"
+    finally:
+        await sandbox.delete()
 
 
 async def test_a_frozen_container_can_be_paused_and_resumed(target):
