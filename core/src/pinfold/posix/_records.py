@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from pinfold.errors import Unavailable
 from pinfold.provider import FileType
@@ -23,8 +21,7 @@ _TYPES: Final = {0o100000: FileType.FILE, 0o040000: FileType.DIRECTORY, 0o120000
 _LETTERS: Final = {"f": FileType.FILE, "d": FileType.DIRECTORY, "l": FileType.SYMLINK}
 
 
-@attrs.frozen
-class Record:
+class Record(NamedTuple):  # there are many: made in a third of the time that attrs takes
     """One name, as lstat sees it; `name` is relative to where the program was."""
 
     name: str
@@ -119,25 +116,25 @@ def from_find(said: str) -> list[Record]:
         Unavailable: these are no records.
     """
     fields = said.split("\0")
+    directory, link = FileType.DIRECTORY, FileType.SYMLINK
+    records = []
     with _readable():
-        return [
-            _found(*each) for each in zip(fields[0::3], fields[1::3], fields[2::3], strict=False)
-        ]
-
-
-def _found(facts: str, name: str, text: str) -> Record:
-    letter, mode, size, mtime, ctime, inode = facts.split(" ")
-    kind = _LETTERS.get(letter, FileType.OTHER)
-    return Record(
-        name,
-        kind,
-        int(mode, 8),
-        0 if kind is FileType.DIRECTORY else int(size),
-        _nanoseconds(mtime),
-        _nanoseconds(ctime),
-        int(inode),
-        text if kind is FileType.SYMLINK else None,
-    )
+        for facts, name, text in zip(fields[0::3], fields[1::3], fields[2::3], strict=False):
+            letter, mode, size, mtime, ctime, inode = facts.split(" ")
+            kind = _LETTERS.get(letter, FileType.OTHER)
+            records.append(
+                Record(
+                    name,
+                    kind,
+                    int(mode, 8),
+                    0 if kind is directory else int(size),
+                    _nanoseconds(mtime),
+                    _nanoseconds(ctime),
+                    int(inode),
+                    text if kind is link else None,
+                )
+            )
+    return records
 
 
 def within(records: Sequence[Record], *, deep: bool) -> Sequence[Record]:

@@ -208,7 +208,7 @@ class ShellTree(Tree):
                     if digest is not None:
                         digests[name] = digest
                     if fact is not None:
-                        facts[name] = attrs.evolve(fact, name=name)
+                        facts[name] = fact._replace(name=name)
             if not left:
                 return digests, facts
         # Their directories are changed all the time, or there is no sha256sum.
@@ -218,7 +218,7 @@ class ShellTree(Tree):
         pairs = [_pair(self._place, name) for name in left]
         for name, fact_now in zip(left, await self._bulk.stat(pairs), strict=True):
             if not isinstance(fact_now, ProgramFailed):
-                facts[name] = attrs.evolve(fact_now, name=name)
+                facts[name] = fact_now._replace(name=name)
         return digests, facts
 
     async def _digest_by_reading(self, name: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import attrs
-
 from pinfold.posix._bulk import batched_names
 from pinfold.posix._call import Answer, Shell
 from pinfold.posix._layout import Place
@@ -119,4 +117,4 @@ def _entered(names: Sequence[str], said: str) -> Iterator[Record]:
         within(found, deep=False)
         prefix = "".join(f"{part}/" for part in (tops[number], path) if part)
         for record in found:
-            yield attrs.evolve(record, name=prefix + record.name)
+            yield record._replace(name=prefix + record.name)
