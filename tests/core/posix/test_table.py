@@ -265,7 +265,8 @@ ROWS = {
 }
 
 
-#: Rows that need more than a box, and where they are held.
+#: Rows that need more than a box, and where they are held. Of what there is not yet (mounts, forks
+#: that share a clock, jobs to come back to, gates) and of Windows there are none: 27, 37, 42, 46, 48, 49.
 ELSEWHERE = {
     "3": "tests/core/posix/test_exec.py::test_ex4_every_shape_of_tree_dies",
     "19": "tests/core/posix/test_loss.py::test_ex14_what_never_reached_the_target_has_no_effect",
@@ -275,7 +276,9 @@ ELSEWHERE = {
     "31": "tests/providers/host/test_life.py::test_the_controllers_end_leaves_nothing",
     "33": "tests/core/posix/test_probe.py::test_all_that_is_missing_is_named_at_once",
     "36": "tests/core/posix/test_tree.py::test_cp2_restore_gives_exactly_that_tree",
+    "38": "tests/providers/docker/test_images.py::test_a_sandbox_keeps_the_image_that_its_tag_was_pinned_to",
     "40": "tests/providers/host/test_native.py::test_deny_has_no_names_and_no_way_out",
+    "50": "tests/providers/host/test_life.py::test_an_error_in_the_body_is_the_one_that_comes_out_and_leaves_nothing",
     "51": "tests/conformance/test_lanes.py::test_a_mutant_dies_on_real_processes",
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
+import pinfold
 from pinfold.errors import Lost, OutcomeUnknown, PinfoldError
 from pinfold.provider import Context, ExecRequest, InstanceRef, Owner
 from pinfold_host import provider
@@ -104,6 +105,39 @@ async def test_the_controllers_end_leaves_nothing(controller, level, number, tmp
     await grows(sentinel)
     assert await out(mine, "echo untouched") == "untouched\n"
     await mine.destroy()
+    assert list((data_home / "pinfold" / "ephemeral").glob("*.lock")) == []
+
+
+async def test_an_error_in_the_body_is_the_one_that_comes_out_and_leaves_nothing(level, data_home):
+    """LC-9, row 50 of the trackers' table: also with a job that would go on."""
+
+    class Broken(Exception):
+        pass
+
+    spec = {
+        "target": {"kind": "host", "provider": "host"},
+        "containment": {"level": level},
+        "durability": "none",
+    }
+    fds = []
+
+    async def break_off() -> None:
+        async with pinfold.open(spec) as box:
+            await box.exec(shell=f"({heartbeat('hb')}) & :")
+            (folder,) = folders()
+            beat = folder / "workspace" / "hb"
+            await grows(beat)
+            fds.append(os.open(beat, os.O_RDONLY))
+            raise Broken
+
+    with pytest.raises(Broken):
+        await break_off()
+    (fd,) = fds
+    before = os.fstat(fd).st_size
+    await anyio.sleep(0.3)
+    assert os.fstat(fd).st_size == before
+    os.close(fd)
+    assert folders() == []
     assert list((data_home / "pinfold" / "ephemeral").glob("*.lock")) == []
 
 
