@@ -4,7 +4,7 @@ may be (FS-2, FS-3): many files as an archive, and the boundary that ends what a
 
 import io
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -114,7 +114,16 @@ class Says:
     async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
         yield self.said
 
-    async def ask(self, *names: str, args: tuple[str, ...] = ()) -> Answer:
+    async def ask(
+        self,
+        *names: str,
+        args: tuple[str, ...] = (),
+        take: Callable[[bytes], None] | None = None,
+    ) -> Answer:
+        if take is not None:
+            for start in range(0, len(self.said), 7):
+                take(self.said[start : start + 7])
+            return Answer(b"", "")
         if names[-1] != "walk":
             return Answer(self.said, "")
         self.entered += args

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -33,6 +33,8 @@ CHUNK: Final = 65536
 #: What a stdin is given at once: whoever splits it further does it where it costs less.
 _SENT_BYTES: Final = 1024 * 1024
 
+#: How the answer of a program begins that does what it was asked for.
+_OK: Final = b"ok\n"
 _LET_GO_SECONDS: Final = 5.0
 _CLEAN_UP_SECONDS: Final = 2.0
 #: A program opens what it was asked for at once; a FIFO swapped in would hold it for ever.
@@ -166,10 +168,13 @@ class Shell:
         mutates: bool = False,
         boundary: Boundary | None = None,
         persist: bool = False,
+        take: Callable[[bytes], None] | None = None,
     ) -> Answer:
         """Do as `call`; return what its tools complained of besides.
 
         Args:
+            take: gets what it says after `ok`, while it says it; the answer then has nothing of it.
+                What it raises, of ours, propagates.
             boundary: the caller's own, which `stdin` may end with.
             persist: a program that is not waited for to its end goes on to it all the same.
         """
@@ -197,6 +202,9 @@ class Shell:
                 try:
                     while (chunk := await said.more()) is not None:
                         text += chunk
+                        if take is not None and text.startswith(_OK):
+                            take(bytes(text[len(_OK) :]))
+                            del text[len(_OK) :]
                     with anyio.move_on_after(_LET_GO_SECONDS):
                         await process.wait()
                         await collected.wait()
@@ -228,10 +236,10 @@ class Shell:
             with anyio.fail_after(_OPEN_SECONDS):
                 while b"\n" not in head and (chunk := await said.more()) is not None:
                     head += chunk
-            if not head.startswith(b"ok\n"):
+            if not head.startswith(_OK):
                 _answer(head, await _trouble(process), finished=said.finished, mutates=False)
-            if len(head) > len(b"ok\n"):
-                yield head[len(b"ok\n") :]
+            if len(head) > len(_OK):
+                yield head[len(_OK) :]
             while (chunk := await said.more()) is not None:
                 if chunk:
                     yield chunk

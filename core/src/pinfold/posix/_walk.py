@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pinfold.posix._bulk import batched_names
-from pinfold.posix._call import Answer, Shell
+from pinfold.posix._call import Shell
 from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
 from pinfold.posix._records import Record, from_find, from_stat, unreadable, within
@@ -36,31 +36,57 @@ async def walk(shell: Shell, tools: Tools, place: Place) -> tuple[int, list[Reco
         Unavailable: what came is no listing.
         OutcomeUnknown, Lost, Unreachable: as `Shell.call`.
     """
+    if tools.find_printf:  # goes by descriptors
+        found = _Found()
+        answer = await shell.ask(
+            "paths", "scan", args=(*place.args, "1", _date(tools)), take=found.take
+        )
+        return _time(found.clock, tools), found.records, answer.trouble
     started, trouble = 0, ""
     records: list[Record] = []
     doubtful = [""]
     for attempt in range(_TRIES):
-        answer = await shell.ask("paths", "scan", args=(*place.args, *_how(tools)))
-        clock, _, text = _text(answer).partition("\n")
-        time = (int(clock) if clock.isdigit() else 0) * (1 if tools.date_ns else 1_000_000_000)
-        started, trouble = started if attempt else time, answer.trouble
-        records, doubtful = _by_descriptors(text) if tools.find_printf else _by_paths(text)
+        answer = await shell.ask("paths", "scan", args=(*place.args, "", _date(tools)))
+        clock, _, said = answer.said.partition(b"\n")
+        started, trouble = started if attempt else _time(clock, tools), answer.trouble
+        records, doubtful = _by_paths(_text(said))
         if not doubtful:
             break
     for names in batched_names(doubtful):
         inner = [arg for name in names for arg in (place.below(name) if name else place.args)]
         answer = await shell.ask("paths", "walk", args=tuple(inner))
-        records += _entered(names, _text(answer))
+        records += _entered(names, _text(answer.said))
         trouble += answer.trouble
     return started, records, trouble
 
 
-def _how(tools: Tools) -> tuple[str, str]:
-    return "1" if tools.find_printf else "", "+%s%N" if tools.date_ns else "+%s"
+def _date(tools: Tools) -> str:
+    return "+%s%N" if tools.date_ns else "+%s"
 
 
-def _by_descriptors(text: str) -> tuple[list[Record], list[str]]:
-    return list(within(from_find(text), deep=True)), []
+def _time(clock: bytes, tools: Tools) -> int:
+    return (int(clock) if clock.isdigit() else 0) * (1 if tools.date_ns else 1_000_000_000)
+
+
+class _Found:
+    """What `find -printf` says, read while it says it: the line with the time, and records."""
+
+    def __init__(self) -> None:
+        self.clock = b""
+        self.records: list[Record] = []
+        self._has_clock = False
+        self._held = b""
+
+    def take(self, data: bytes) -> None:
+        held = self._held + data
+        if not self._has_clock:
+            self.clock, newline, rest = held.partition(b"\n")
+            self._has_clock, held = bool(newline), rest if newline else held
+        whole = held.rfind(b"\0") + 1 if self._has_clock else 0
+        for _ in range(held.count(b"\0", 0, whole) % 3):  # three make a record
+            whole = held.rfind(b"\0", 0, whole - 1) + 1
+        self._held = held[whole:]
+        self.records += within(from_find(_text(held[:whole])), deep=True)
 
 
 def _by_paths(text: str) -> tuple[list[Record], list[str]]:
@@ -78,8 +104,8 @@ def _by_paths(text: str) -> tuple[list[Record], list[str]]:
     ]
 
 
-def _text(answer: Answer) -> str:
-    return answer.said.decode("utf-8", "surrogateescape")
+def _text(said: bytes) -> str:
+    return said.decode("utf-8", "surrogateescape")
 
 
 def _sound(now: str, text: str) -> set[str]:
