@@ -157,8 +157,12 @@ class TreeMachine(Machine):
         wanted = self.saved[name]
         if not wanted.contents:
             return
-        # Content that is there already, and verified in its place, need not be fetched: empty it.
-        before = tree({"left": b"before"})
+        # Content that is there already, and verified in its place, need not be fetched: make it
+        # another tree, and not one that an earlier step of this kind has left and a capture kept.
+        left = b"before"
+        while left in wanted.contents.values():
+            left += b"."
+        before = tree({"left": left})
         await self.case.instance.tree.restore(plan(before))
         gone = min(wanted.contents)
         with expect_raises(CheckpointCorrupt, what="a restore whose blob is missing"):
