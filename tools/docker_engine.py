@@ -92,13 +92,27 @@ class Engine:
     Args:
         folder: everything of it lies there; short, since a socket's path has at most 107 bytes.
         options: for dockerd, which is the first on PATH, as its companions are.
+        subordinates: lines for /etc/subuid and /etc/subgid, which it then sees with nothing else in
+            them, in a mount namespace of its own.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, subordinates: str = "") -> None:
         self.folder = folder
         self.host = f"unix://{folder}/docker.sock"
         self._options = options
+        self._subordinates = subordinates
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _alone(self) -> list[str]:
+        """Return what gives it an /etc of its own: a copy, which others do not see."""
+        if not self._subordinates:
+            return []
+        etc = self.folder / "etc"
+        if not etc.exists():
+            shutil.copytree("/etc", etc, symlinks=True)
+        for name in ("subuid", "subgid"):
+            (etc / name).write_text(self._subordinates)
+        return ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc)]
 
     def _shims(self) -> list[int]:
         """Return the processes that watch containers of this engine: its name is in their argv."""
@@ -124,6 +138,7 @@ class Engine:
             self._process = subprocess.Popen(
                 [
                     *("setpriv", "--pdeathsig", "TERM"),  # it ends with us, whatever happens
+                    *self._alone(),
                     "dockerd",
                     f"--host={self.host}",
                     f"--data-root={self.folder}/data",
@@ -188,12 +203,12 @@ class Engine:
 
 
 @contextlib.contextmanager
-def throwaway(*options: str) -> Iterator[Engine]:
+def throwaway(*options: str, subordinates: str = "") -> Iterator[Engine]:
     """An engine of our own in this network namespace, for a while."""
     # Its name is a containerd namespace too, which takes no underscore where mkdtemp may put one.
     folder = Path(tempfile.gettempdir()) / f"pinfold-docker-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o711)
-    engine = Engine(folder, *options)
+    engine = Engine(folder, *options, subordinates=subordinates)
     try:
         engine.start()
         yield engine

@@ -98,7 +98,10 @@ def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
         for _ in range(many):
             os.waitpid(os.posix_spawn(true, ["true"], os.environ), 0)
 
-    with bench.box(helper=True) as box:
+    with (
+        bench.box(helper=True) as box,
+        peers(bench.client, box.ref.id, IMAGE, bench.portal) as others,
+    ):
         container = bench.client.containers.get(box.ref.id)
         request = ExecRequest(argv=["true"])
 
@@ -121,6 +124,8 @@ def helper_alone(bench: Bench) -> Iterator[dict[str, Any]]:
         yield compare(f"{title}, beside a process here", [floor, ours(2.2)], rounds=15)
         yield compare(f"{title}, 25 times as fast as the CLI", [cli, ours(1 / 25)], rounds=15)
         yield compare(f"{title}, 20 times as docker-py", [docker_py, ours(1 / 20)], rounds=15)
+        for inspect in (way for way in others if way.name.startswith("inspect_ai")):
+            yield compare(f"{title}, 50 times as inspect_ai's", [inspect, ours(1 / 50)], rounds=15)
         yield many_at_once(bench, box, true)
 
         async def script(text: str, sink: Sink | None) -> ExecResult:
