@@ -5,22 +5,19 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
-from unittest import mock
 
 import docker
 from anyio.from_thread import BlockingPortal
 
 from bench.docker._raw import RawEngine
 from pinfold.plugins import Catalog
-from pinfold.posix import equip
 from pinfold.provider import Context, ExecRequest, Owner
 from pinfold.resolve import pin, resolve
 from pinfold.spec import PinnedSpec
 from pinfold_docker import DockerProvider
 from pinfold_docker._instance import DockerInstance
 
-__all__ = ["ECHO", "IMAGE", "MIB", "Bench", "equipped"]
+__all__ = ["ECHO", "IMAGE", "MIB", "Bench"]
 
 IMAGE = "pinfold-test:busybox"
 MIB = 1 << 20
@@ -36,16 +33,21 @@ class Bench:
         self.raw = RawEngine(host.removeprefix("unix://"))
         self.client = docker.DockerClient(base_url=host, version="auto")
         self.provider = DockerProvider()
-        self.pinned: PinnedSpec = portal.call(self._pin)
+        # With the helper or a fault, or by the shell path: no row is named after the other's figures.
+        self.pinned: dict[bool, PinnedSpec] = {
+            helper: portal.call(self._pin, "required" if helper else "never")
+            for helper in (True, False)
+        }
 
-    async def _pin(self) -> PinnedSpec:
-        target = {"kind": "container", "provider": "docker", "options": {"image": IMAGE}}
+    async def _pin(self, helper: str) -> PinnedSpec:
+        options = {"image": IMAGE, "helper": helper}
+        target = {"kind": "container", "provider": "docker", "options": options}
         catalog = Catalog([self.provider])
         return await pin(resolve({"target": target, "durability": "none"}, catalog), catalog)
 
-    def create(self) -> DockerInstance:
+    def create(self, *, helper: bool) -> DockerInstance:
         ctx = Context(owner=Owner(store="bench", sandbox="sbx_bench"))
-        return self.portal.call(self.provider.create, self.pinned, ctx)
+        return self.portal.call(self.provider.create, self.pinned[helper], ctx)
 
     def run(self, instance: DockerInstance) -> None:
         result = self.portal.call(instance.exec, ExecRequest(argv=ECHO))
@@ -54,8 +56,7 @@ class Bench:
 
     @contextmanager
     def box(self, *, helper: bool) -> Iterator[DockerInstance]:
-        with equipped("required" if helper else "never"):
-            instance = self.create()
+        instance = self.create(helper=helper)
         try:
             yield instance
         finally:
@@ -63,12 +64,3 @@ class Bench:
 
     def cli(self, *argv: str) -> None:
         subprocess.run(["docker", "--host", self.host, *argv], check=True, capture_output=True)
-
-
-def equipped(helper: Literal["required", "never"]) -> Any:
-    """With the helper or a fault, or by the shell path: no row is named after the other's figures."""
-
-    def by(guest: Any, **settings: Any) -> Any:
-        return equip(guest, **{**settings, "helper": helper})
-
-    return mock.patch("pinfold_docker._maker.equip", by)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pinfold
-from bench.docker._bench import ECHO, IMAGE, Bench, equipped
+from bench.docker._bench import ECHO, IMAGE, Bench
 from bench.harness import Way, compare
 from pinfold.sandbox import DurableSandbox
 from pinfold_docker._config import container_config
@@ -27,7 +27,7 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
         config = container_config(
             name,
             options,
-            image=str(bench.pinned.pins["image_id"]),
+            image=str(bench.pinned[True].pins["image_id"]),
             labels={},
             network=None,
             writable_roots=(),
@@ -38,18 +38,10 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
         bench.raw.exec(name, ECHO)
         made.append(name)
 
-    def ours() -> None:
-        instance = bench.create()
+    def ours(*, helper: bool) -> None:
+        instance = bench.create(helper=helper)
         bench.run(instance)
         instances.append(instance)
-
-    def shell() -> None:
-        with equipped("never"):
-            ours()
-
-    def helped() -> None:
-        with equipped("required"):
-            ours()
 
     made: list[str] = []
     instances: list[DockerInstance] = []
@@ -58,8 +50,8 @@ def life(bench: Bench) -> Iterator[dict[str, Any]]:
             "create to first result",
             [
                 Way(name="raw create, start, exec", run=raw),
-                Way(name="pinfold, shell path", run=shell, limit=1.15),
-                Way(name="pinfold, resident helper", run=helped, limit=1.15),
+                Way(name="pinfold, shell path", run=lambda: ours(helper=False), limit=1.15),
+                Way(name="pinfold, resident helper", run=lambda: ours(helper=True), limit=1.15),
             ],
             rounds=9,
         )

@@ -110,6 +110,7 @@ class Says:
     def __init__(self, said: bytes, inner: bytes = b"") -> None:
         self.said, self.inner = said, inner
         self.entered: list[str] = []
+        self.sizes: list[int] = []
 
     async def stream(self, *names: str, args: tuple[str, ...] = ()) -> AsyncIterator[bytes]:
         yield self.said
@@ -127,6 +128,7 @@ class Says:
         if names[-1] != "walk":
             return Answer(self.said, "")
         self.entered += args
+        self.sizes.append(sum(len(arg) + 1 for arg in args))
         return Answer(self.inner, "")
 
 
@@ -238,6 +240,17 @@ async def test_fs2_what_was_listed_by_paths_counts_only_where_its_directories_st
     new = [f"{top}/new".removeprefix("/")] if entered else []
     assert [record.name for record in records] == sound + new
     assert shell.entered == entered
+
+
+async def test_many_that_are_doubtful_are_entered_in_calls_of_a_bounded_size() -> None:
+    """A transport may pass all arguments as one string; the way to each may be long."""
+    names = [f"{number}/" for number in range(1000)]
+    place = Place("/" + "long/" * 60 + "workspace", ".", "/workspace")
+    shell = Says(listing(NEW, stated(*names), {".": OLD}), b"0 //\n//\n")
+    await walk(shell, found_by(), place)  # type: ignore[arg-type]
+    assert shell.entered[1::2] == [name.removesuffix("/") for name in names]
+    assert max(shell.sizes) <= 64 * 1024
+    assert len(shell.sizes) > 1
 
 
 @pytest.mark.parametrize("said", ["1 //\n", "x //\n", "-1 //\n", f"0 //\n{stated('a/b')}//\n"])

@@ -12,10 +12,8 @@ from typing import Any
 
 import anyio
 import docker
-import pytest
 
 from pinfold.plugins import Catalog
-from pinfold.posix import Equipment, Guest, equip
 from pinfold.provider import Context, ExecRequest, ExecResult, Owner, Terminal
 from pinfold.resolve import resolve
 from pinfold.spec import PinnedSpec, ResolvedSpec
@@ -151,12 +149,3 @@ async def image(
         yield f"pinfold-test:{tag}"
     finally:
         client.images.remove(f"pinfold-test:{tag}", force=True)
-
-
-def without_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have sandboxes made as if the dist pinfold-helper were not installed: by the shell alone."""
-
-    async def shell_alone(guest: Guest, **settings: Any) -> Equipment:
-        return await equip(guest, **{**settings, "helper": "never"})
-
-    monkeypatch.setattr("pinfold_docker._maker.equip", shell_alone)

@@ -13,15 +13,11 @@ from pinfold.sandbox import DurableSandbox, Store
 from pinfold.spec import PinnedSpec
 from pinfold.state import MemoryStateStore
 from pinfold_docker import DockerProvider
-from tests.providers.docker.support import BUSYBOX, make, pinned, resolved, said, sh, without_helper
+from tests.providers.docker.support import BUSYBOX, make, pinned, resolved, said, sh
 
 pytestmark = pytest.mark.anyio
 
 OWNER = Owner(store="tests-of-engines", sandbox="sbx_killed")
-CHECKPOINTED = {
-    "target": {"kind": "container", "provider": "docker", "options": {"image": BUSYBOX}},
-    "durability": "checkpointed",
-}
 
 
 @pytest.fixture(scope="module")
@@ -139,28 +135,31 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("helped", "moment"),
+    ("helper", "moment"),
     [
         pytest.param(
-            helped,
+            helper,
             moment,
-            id=f"{'helper' if helped else 'shell'}, {name}",
-            marks=[] if helped == (name == "one blob of many is") else pytest.mark.nightly,
+            id=f"helper {helper}, {name}",
+            marks=[]
+            if (helper == "required") == (name == "one blob of many is")
+            else pytest.mark.nightly,
         )
-        for helped in (True, False)
+        for helper in ("required", "never")
         for name, moment in MOMENTS.items()
     ],
 )
 async def test_a_killed_engine_in_the_middle_of_a_checkpoint_leaves_the_one_before(
-    there, tmp_path: Path, moment, helped, monkeypatch
+    there, tmp_path: Path, moment, helper
 ):
     """LC-3: what was done is done, and said to be; the previous checkpoint is the current one.
 
     Nothing is run a second time, and the next call finds the container stopped, starts it, and
     commits what is in its volume.
     """
-    if not helped:
-        without_helper(monkeypatch)
+    options = {"image": BUSYBOX, "helper": helper}
+    target = {"kind": "container", "provider": "docker", "options": options}
+    spec = {"target": target, "durability": "checkpointed"}
     armed: list[str] = []
 
     def on_step(step: str, key: str) -> None:
@@ -171,7 +170,7 @@ async def test_a_killed_engine_in_the_middle_of_a_checkpoint_leaves_the_one_befo
 
     store = Store(CheckpointStore(tmp_path / "checkpoints", on_step=on_step), MemoryStateStore())
     script = "echo once >>ran; for n in $(seq 24); do head -c 1000000 /dev/urandom >f$n; done"
-    async with pinfold.open(CHECKPOINTED, store=store) as box:
+    async with pinfold.open(spec, store=store) as box:
         assert isinstance(box, DurableSandbox)
         await box.exec(shell="echo before >f")
         before = await box.checkpoints()

@@ -21,7 +21,6 @@ from tests.providers.docker.support import (
     said,
     sh,
     strays,
-    without_helper,
 )
 
 pytestmark = pytest.mark.anyio
@@ -38,11 +37,9 @@ def anyio_backend() -> str:
     return "trio"
 
 
-@pytest.fixture(params=["helper", "shell"])
-def by_helper(request, monkeypatch) -> bool:
-    if request.param == "shell":
-        without_helper(monkeypatch)
-    return request.param == "helper"
+@pytest.fixture(params=["required", "never"], ids=["helper", "shell"])
+def helper(request) -> str:
+    return request.param
 
 
 @pytest.fixture
@@ -63,9 +60,9 @@ def asked(monkeypatch) -> list[str]:
 
 
 @pytest.fixture
-async def target(provider, client, by_helper, asked):
+async def target(provider, client, helper, asked):
     """A sandbox and its container as docker-py has it; thawed at the end, if it is still there."""
-    instance = await make(provider)
+    instance = await make(provider, helper=helper)
     container = client.containers.get(instance.ref.id)
     yield instance, container
     await instance.destroy()
@@ -91,7 +88,7 @@ async def running(tasks, instance, timeout_seconds, ended):
     await begun.wait()
 
 
-async def test_ex14_a_command_that_was_frozen_meanwhile_tells_its_own_end(target, by_helper, asked):
+async def test_ex14_a_command_that_was_frozen_meanwhile_tells_its_own_end(target, helper, asked):
     instance, container = target
     ended: list[object] = []
     with anyio.fail_after(60):
@@ -99,7 +96,7 @@ async def test_ex14_a_command_that_was_frozen_meanwhile_tells_its_own_end(target
             await running(tasks, instance, 120, ended)
             container.pause()
             assert await instance.status() is InstanceStatus.PAUSED
-            if by_helper:  # it would have been given up by then
+            if helper == "required":  # it would have been given up by then
                 await eventually(lambda: len(asked) > 12)
             assert ended == []
             container.unpause()
@@ -110,7 +107,7 @@ async def test_ex14_a_command_that_was_frozen_meanwhile_tells_its_own_end(target
     assert await instance.files.read(RAN) == b"ran\n"  # once
 
 
-async def test_ex4_a_timeout_of_a_frozen_command_is_no_result(target, by_helper):
+async def test_ex4_a_timeout_of_a_frozen_command_is_no_result(target, helper):
     """EX-14: nobody can end it, and how it will end is unknown; it is not run again."""
     instance, container = target
     ended: list[object] = []
@@ -124,7 +121,7 @@ async def test_ex4_a_timeout_of_a_frozen_command_is_no_result(target, by_helper)
     assert "unpause" in error.hint
     container.unpause()
     assert await said(instance, "cat ran") == "ran\n"
-    if by_helper:  # its timeout has ended it by now, or does so at once
+    if helper == "required":  # its timeout has ended it by now, or does so at once
         await instance.files.write(GO, b"")
         gone = "! cat /proc/[0-9]*/cmdline 2>/dev/null | grep -q 'whil[e]'"
 
@@ -146,9 +143,7 @@ async def test_ex14_a_command_for_a_frozen_container_is_not_begun(target, monkey
     assert await said(instance, "ls") == ""
 
 
-async def test_fs5_file_operations_on_a_frozen_container_do_not_hang(
-    target, by_helper, monkeypatch
-):
+async def test_fs5_file_operations_on_a_frozen_container_do_not_hang(target, helper, monkeypatch):
     """What has been sent may be done later; what only reads is simply unavailable."""
     instance, container = target
     await instance.files.write(RAN, b"old")
@@ -160,7 +155,7 @@ async def test_fs5_file_operations_on_a_frozen_container_do_not_hang(
         assert caught.value.effect is Effect.NONE
         with pytest.raises(Unavailable, match="frozen") as caught:
             await instance.files.write(RAN, b"new")
-        assert isinstance(caught.value, OutcomeUnknown) is by_helper
+        assert isinstance(caught.value, OutcomeUnknown) is (helper == "required")
         with pytest.raises(Unavailable, match="frozen"):
             await instance.tree.scan(None)
     assert await instance.resume() is False
@@ -186,11 +181,12 @@ async def test_a_frozen_container_is_taken_up_and_resumed(target, provider):
 
 
 async def test_ex14_a_sandbox_thaws_its_container_and_runs_the_command_once(
-    client, by_helper, asked, monkeypatch, tmp_path
+    client, helper, asked, monkeypatch, tmp_path
 ):
     """It is told once, and the next operation finds out and resumes it (LC-5)."""
     monkeypatch.setattr(_session, "_IDLE_SECONDS", 0.0)
-    target = {"kind": "container", "provider": "docker", "options": {"image": BUSYBOX}}
+    options = {"image": BUSYBOX, "helper": helper}
+    target = {"kind": "container", "provider": "docker", "options": options}
     sandbox = await pinfold.open({"target": target, "durability": "none"}, store=Store(tmp_path))
     try:
         assert (await sandbox.exec(shell="echo ran >>ran")).exit_code == 0

@@ -1,5 +1,6 @@
 """The engine's exec as a place where processes are spawned: exact, whole, and told apart."""
 
+from functools import partial
 from pathlib import PurePosixPath
 
 import anyio
@@ -10,7 +11,7 @@ from pinfold.provider import ExecRequest, TerminalSize
 from pinfold_docker import DockerProvider
 from pinfold_docker._guest import DockerGuest
 from tests.providers.docker.support import box as make_box
-from tests.providers.docker.support import eventually, sh, without_helper
+from tests.providers.docker.support import eventually, sh
 
 pytestmark = pytest.mark.anyio
 
@@ -85,8 +86,7 @@ async def test_an_engine_is_not_asked_how_a_command_ended_that_has_told_it(provi
         asked.append(exec_id)
         return await honest(self, exec_id, broken=broken)
 
-    without_helper(monkeypatch)
-    async with make_box(provider) as box:
+    async with make_box(provider, helper="never") as box:
         monkeypatch.setattr(DockerGuest, "exit_code", counted)
         result = await box.exec(ExecRequest(argv=["sh", "-c", "exit 3"]))
         assert result.exit_code == 3
@@ -105,10 +105,9 @@ async def test_what_a_probe_found_holds_for_fresh_containers_of_the_same_make(mo
         started.append(argv[0])
         return await honest(self, argv, env, cwd)
 
-    without_helper(monkeypatch)
     monkeypatch.setattr(DockerGuest, "spawn", counted)
-    provider = DockerProvider()
-    async with make_box(provider) as first, make_box(provider) as second:
+    by_shell = partial(make_box, DockerProvider(), helper="never")
+    async with by_shell() as first, by_shell() as second:
         assert len(started) == 1
         assert first.features == second.features
         assert first.details == second.details
@@ -117,7 +116,7 @@ async def test_what_a_probe_found_holds_for_fresh_containers_of_the_same_make(mo
         found = await second.files.read_many(["/workspace/a", "/workspace/b"])  # uses our folder
         assert found == [b"a", b"b"]
         assert (await second.exec(ExecRequest(argv=("echo", "x")))).stdout == b"x\n"
-        async with make_box(provider, roots=("/more",)) as other:
+        async with by_shell(roots=("/more",)) as other:
             assert other.found.layout.names == (PurePosixPath("/more"),)
         before = len(started)
         await second.pause()

@@ -6,7 +6,7 @@ import pytest
 
 from pinfold.errors import SpecInvalid, Unavailable
 from pinfold.provider import ExecRequest, InstanceStatus
-from tests.providers.docker.support import all_of, box, make, said, sh, without_helper
+from tests.providers.docker.support import all_of, box, make, said, sh
 
 pytestmark = pytest.mark.anyio
 
@@ -36,18 +36,14 @@ async def test_memory_behind_files_is_memory_too(provider):
         assert int(await said(instance, "stat -c %s /tmp/big; rm /tmp/big")) <= 8 * MIB
 
 
-@pytest.mark.parametrize("helped", [True, False], ids=["helper", "shell"])
-async def test_memory_full_of_files_is_named_and_a_restart_empties_it(
-    provider, helped, monkeypatch
-):
+@pytest.mark.parametrize("helper", ["required", "never"])
+async def test_memory_full_of_files_is_named_and_a_restart_empties_it(provider, helper):
     """A tmpfs larger than the memory: its files stay when who wrote them was killed.
 
     There may be no room for any other process then. That is a result, or an error, that names the
     limit; the workspace is not in memory, and is there again after a pause.
     """
-    if not helped:
-        without_helper(monkeypatch)
-    async with box(provider, memory_bytes=64 * MIB) as instance:
+    async with box(provider, memory_bytes=64 * MIB, helper=helper) as instance:
         await said(instance, "echo kept >f")
         named: set[str | None] = set()
         for _ in range(3):
@@ -67,14 +63,10 @@ async def test_memory_full_of_files_is_named_and_a_restart_empties_it(
 BOMB = "bomb() { while :; do (bomb) & done; }; bomb"
 
 
-@pytest.mark.parametrize("helped", [True, False], ids=["helper", "shell"])
-async def test_a_fork_bomb_is_held_and_the_sandbox_is_usable_afterwards(
-    provider, client, helped, monkeypatch
-):
+@pytest.mark.parametrize("helper", ["required", "never"])
+async def test_a_fork_bomb_is_held_and_the_sandbox_is_usable_afterwards(provider, client, helper):
     """It leaves a job in the background that takes every process there may be, until a pause."""
-    if not helped:
-        without_helper(monkeypatch)
-    async with box(provider, pids=64) as instance:
+    async with box(provider, pids=64, helper=helper) as instance:
         result = await sh(instance, BOMB, timeout_seconds=5)
         assert result.exit_code != 0
         assert b"fork" in result.stderr
@@ -105,19 +97,17 @@ async def test_processors_are_shared_as_asked_for(provider, client):
         assert limits["Memory"] == limits["MemorySwap"] == 96 * MIB
 
 
-@pytest.mark.parametrize("helped", [True, False], ids=["helper", "shell"])
-async def test_extra_ulimits_are_in_force(provider, helped, monkeypatch):
+@pytest.mark.parametrize("helper", ["required", "never"])
+async def test_extra_ulimits_are_in_force(provider, helper):
     """Also where the engine's runtime loses the soft one: seen in one exec of five to forty."""
-    if not helped:
-        without_helper(monkeypatch)
     ulimits = [
         {"name": "nofile", "soft": 77, "hard": 88},
         {"name": "core", "soft": 0, "hard": 0},
         {"name": "fsize", "soft": 10 * MIB, "hard": -1},
     ]
-    async with box(provider, ulimits=ulimits) as instance:
+    async with box(provider, ulimits=ulimits, helper=helper) as instance:
         script = "ulimit -n; ulimit -Hn; ulimit -c; ulimit -f; ulimit -Hf"
-        for _ in range(1 if helped else 5):
+        for _ in range(1 if helper == "required" else 5):
             assert await said(instance, script) == "77\n88\n0\n20480\nunlimited\n"
         terminal = await instance.open_terminal(ExecRequest(shell="ulimit -n; ulimit -Hn"))
         assert await all_of(terminal) == b"77\r\n88\r\n"

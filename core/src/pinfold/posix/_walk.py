@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pinfold.posix._bulk import batched_names
+import attrs
+
+from pinfold.posix._bulk import batched
 from pinfold.posix._call import Shell
 from pinfold.posix._layout import Place
 from pinfold.posix._probe import Tools
@@ -41,7 +43,7 @@ async def walk(shell: Shell, tools: Tools, place: Place) -> tuple[int, list[Reco
         answer = await shell.ask(
             "paths", "scan", args=(*place.args, "1", _date(tools)), take=found.take
         )
-        return _time(found.clock, tools), found.records, answer.trouble
+        return _time(found.clock or b"", tools), found.records, answer.trouble
     started, trouble = 0, ""
     records: list[Record] = []
     doubtful = [""]
@@ -52,12 +54,22 @@ async def walk(shell: Shell, tools: Tools, place: Place) -> tuple[int, list[Reco
         records, doubtful = _by_paths(_text(said))
         if not doubtful:
             break
-    for names in batched_names(doubtful):
-        inner = [arg for name in names for arg in (place.below(name) if name else place.args)]
-        answer = await shell.ask("paths", "walk", args=tuple(inner))
-        records += _entered(names, _text(answer.said))
+    tops = [_Top(name, place.below(name) if name else place.args) for name in doubtful]
+    for batch in batched(tops):
+        answer = await shell.ask(
+            "paths", "walk", args=tuple(arg for top in batch for arg in top.args)
+        )
+        records += _entered(batch, _text(answer.said))
         trouble += answer.trouble
     return started, records, trouble
+
+
+@attrs.frozen
+class _Top:
+    """A directory to be entered: its name from the place, and two arguments of `walk.sh`."""
+
+    name: str
+    args: tuple[str, str]
 
 
 def _date(tools: Tools) -> str:
@@ -72,17 +84,15 @@ class _Found:
     """What `find -printf` says, read while it says it: the line with the time, and records."""
 
     def __init__(self) -> None:
-        self.clock = b""
         self.records: list[Record] = []
-        self._has_clock = False
+        self.clock: bytes | None = None
         self._held = b""
 
     def take(self, data: bytes) -> None:
         held = self._held + data
-        if not self._has_clock:
-            self.clock, newline, rest = held.partition(b"\n")
-            self._has_clock, held = bool(newline), rest if newline else held
-        whole = held.rfind(b"\0") + 1 if self._has_clock else 0
+        if self.clock is None and b"\n" in held:
+            self.clock, _, held = held.partition(b"\n")
+        whole = 0 if self.clock is None else held.rfind(b"\0") + 1
         for _ in range(held.count(b"\0", 0, whole) % 3):  # three make a record
             whole = held.rfind(b"\0", 0, whole - 1) + 1
         self._held = held[whole:]
@@ -94,9 +104,10 @@ def _by_paths(text: str) -> tuple[list[Record], list[str]]:
     now, _, text = text.partition("\n")
     found, text = from_stat(text)
     sound = _sound(now, text)
-    records = [record for record in within(found, deep=True) if _above(record.name) in sound]
+    within(found, deep=True)
     if "" not in sound:
         return [], [""]
+    records = [record for record in found if _above(record.name) in sound]
     return records, [
         record.name
         for record in records
@@ -131,9 +142,9 @@ def _above(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def _entered(names: Sequence[str], said: str) -> Iterator[Record]:
+def _entered(batch: Sequence[_Top], said: str) -> Iterator[Record]:
     """Read what `walk.sh` says: for each directory `NUMBER PATH//`, and the records in it."""
-    tops = {str(number): name for number, name in enumerate(names)}
+    tops = {str(number): top.name for number, top in enumerate(batch)}
     while said:
         where, _, said = said.partition("//\n")
         number, _, path = where.partition(" ")
